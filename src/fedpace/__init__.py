@@ -1,0 +1,28 @@
+"""Federated learning on machines of very different speed: work is fitted to time.
+
+`simulate(config)` runs one policy in virtual time; see `fedpace --help` for the command line.
+Names are imported when they are used, so that `import fedpace` stays cheap.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedpace.api import Result, open_result, simulate
+    from fedpace.learn.task import Task
+
+__all__ = ["Result", "Task", "open_result", "simulate"]
+
+_HOMES = {
+    "Result": "fedpace.api",
+    "Task": "fedpace.learn.task",
+    "open_result": "fedpace.api",
+    "simulate": "fedpace.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedpace' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

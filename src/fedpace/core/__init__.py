@@ -1,0 +1,1 @@
+"""The vocabulary: events, commands, the policy contract, session, journal, seeds, errors."""

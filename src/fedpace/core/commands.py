@@ -1,0 +1,161 @@
+"""What to do: messages from a policy to a runtime. They take effect when they are given."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedpace.core.errors import PolicyError
+
+GLOBAL = "global"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much one client trains.
+
+    Exactly one of epochs and steps (batches) is set; batches done since a Probe count.
+    depth: output-side layers to train and send, None for all of them.
+    stop_at: the time at which computing must end; the client then sends what it has.
+    """
+
+    batch_size: int
+    epochs: int | None = None
+    steps: int | None = None
+    depth: int | None = None
+    stop_at: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise PolicyError(
+                f"work has epochs={self.epochs} and steps={self.steps}; set exactly one of them"
+            )
+        for name in ("batch_size", "epochs", "steps", "depth"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise PolicyError(f"work has {name}={value}; it must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Open a task: send the model, train one full batch, report Rates.
+
+    go_on: keep training the full model until a Train for this task comes, for at most
+    `max_epochs` epochs (None: no limit); otherwise wait for it.
+    """
+
+    client: int
+    task: int
+    version: int
+    batch_size: int
+    go_on: bool = True
+    max_epochs: int | None = None
+    slot: str = GLOBAL
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Give work: to a probed task, or to a new task, which also sends the model."""
+
+    client: int
+    task: int
+    version: int
+    work: Work
+    slot: str = GLOBAL
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Close an open task; whatever still comes of it is ignored."""
+
+    client: int
+    task: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Throw away the update of a task that has arrived."""
+
+    task: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Ask for Timer(name) at a time; a pending timer of that name is replaced."""
+
+    name: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """Forget a timer; unknown names are fine."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Use up the updates of `tasks` to make the next version of a model slot.
+
+    rule "mean": per layer, sum(weight * delta) / sum(weight) over the updates that carry it;
+    rule "sum":  per layer, sum(weight * delta).
+    missing "skip": a layer's mean counts only the updates that carry it; "zero": the others count
+    as a zero delta. The result is the pseudo-gradient of the slot's server optimiser, whose
+    learning rate is `lr` where given. No tasks: an empty round, the model stays bit-identical.
+    """
+
+    tasks: tuple[int, ...]
+    weights: tuple[float, ...]
+    rule: Literal["mean", "sum"] = "mean"
+    missing: Literal["skip", "zero"] = "skip"
+    lr: float | None = None
+    slot: str = GLOBAL
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Ask for one number per update: its L2 norm, or its distance from their weighted mean."""
+
+    request: int
+    what: Literal["norm", "divergence"]
+    tasks: tuple[int, ...]
+    weights: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Ask for (accuracy, loss) of a slot's current model."""
+
+    request: int
+    slot: str = GLOBAL
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence for the journal, such as why a client is not asked."""
+
+    text: str
+    client: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End the run."""
+
+    reason: str
+
+
+Command = (
+    Probe
+    | Train
+    | Cancel
+    | Drop
+    | SetTimer
+    | CancelTimer
+    | Aggregate
+    | Measure
+    | Evaluate
+    | Note
+    | Finish
+)

@@ -1,0 +1,180 @@
+"""A run is its journal: JSON lines, one header, then every event, command and fact in order.
+
+A command has no time of its own: it was given at the time of the event before it. A journal under
+work carries the suffix `.part`; closing it renames it. Reading one back needs nothing else.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from fedpace.core import codec
+from fedpace.core.codec import Message
+from fedpace.core.commands import Command
+from fedpace.core.errors import JournalError
+from fedpace.core.events import Event
+from fedpace.core.policy import Context, Policy
+from fedpace.core.session import Session
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line: what is needed to make the same policy again.
+
+    policy: its name or import path; settings: its settings as plain values;
+    run: the runtime's own settings, for people and for resuming.
+    """
+
+    policy: str
+    settings: dict[str, Any]
+    context: Context
+    run: dict[str, Any]
+    fedpace: str
+    format: int = FORMAT
+
+
+def part_path(path: Path) -> Path:
+    """Where the journal is while the run is going on."""
+    return path.with_name(path.name + ".part")
+
+
+class Journal:
+    """Writes a journal to disk. Used as a context: leaving it in good order renames the file."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self.lines = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = part_path(path).open("w", encoding="utf-8", buffering=1 << 20)
+        self._put(codec.encode_fields(header))
+
+    @classmethod
+    def resume(cls, path: Path, lines: int) -> Self:
+        """Go on with a journal after its first `lines` lines; the rest is cut off."""
+        journal = cls.__new__(cls)
+        journal.path, journal.lines = path, lines
+        file = part_path(path).open("r+", encoding="utf-8")
+        for number in range(lines):
+            if not file.readline().endswith("\n"):
+                file.close()
+                raise JournalError(
+                    f"{part_path(path)} has {number} lines, but its snapshot needs {lines}"
+                )
+        file.seek(file.tell())
+        file.truncate()
+        journal._file = file
+        return journal
+
+    def write(self, message: Message) -> None:
+        self._put(codec.encode(message))
+
+    def _put(self, record: dict[str, Any]) -> None:
+        self._file.write(codec.dumps(record) + "\n")
+        self.lines += 1
+
+    def sync(self) -> None:
+        """Make sure that every line so far is on disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self, complete: bool) -> None:
+        if self._file.closed:
+            return
+        self.sync()
+        self._file.close()
+        if complete:
+            os.replace(part_path(self.path), self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(complete=kind is None)
+
+
+class Memory:
+    """A journal that stays in memory."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def write(self, message: Message) -> None:
+        self.messages.append(message)
+
+
+def read(path: Path) -> tuple[Header, Iterator[Message]]:
+    """The header, and the messages as they are read. JournalError names the broken line."""
+    if not path.is_file():
+        raise JournalError(f"there is no journal {path}; give the path of a run's journal.jsonl")
+    lines = _lines(path)
+    try:
+        header = _header(next(lines)[1], path)
+    except StopIteration:
+        raise JournalError(f"{path} is empty; the run wrote nothing") from None
+    return header, (_message(number, line, path) for number, line in lines)
+
+
+def replay(path: Path, policy: Policy[Any]) -> None:
+    """Feed a journal's events to a fresh policy; JournalError at the first command that differs."""
+    memory = Memory()
+    session = Session(policy, memory)
+    expected: list[Command] = []
+    _, messages = read(path)
+
+    def check(event: Event | None) -> None:
+        given = [m for m in memory.messages if isinstance(m, Command)]
+        if given != expected:
+            raise JournalError(
+                f"at time {session.now} the policy gave {given}, but {path} has {expected}"
+            )
+        memory.messages.clear()
+        expected.clear()
+        if event is not None:
+            session.handle(event)
+
+    for message in messages:
+        if isinstance(message, Event):
+            check(message)
+        elif isinstance(message, Command):
+            expected.append(message)
+    check(None)
+
+
+def check_header(path: Path, header: Header) -> None:
+    """JournalError unless the unfinished journal of `path` begins with this header."""
+    with part_path(path).open(encoding="utf-8", errors="replace") as file:
+        line = file.readline()
+    if line and line != codec.dumps(codec.encode_fields(header)) + "\n":
+        raise JournalError(
+            f"{part_path(path)} belongs to another run; resume with the same config and version, "
+            f"or start over with --overwrite"
+        )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        yield from enumerate(file, start=1)
+
+
+def _header(line: str, path: Path) -> Header:
+    try:
+        record = codec.loads(line)
+        if record.get("format") != FORMAT:
+            raise JournalError(
+                f"journal format {record.get('format')!r}, but this version reads format {FORMAT}"
+            )
+        header: Header = codec.decode_fields(Header, record)
+    except JournalError as error:
+        raise JournalError(f"{path}, line 1: {error}") from error
+    return header
+
+
+def _message(number: int, line: str, path: Path) -> Message:
+    try:
+        return codec.decode(codec.loads(line))
+    except JournalError as error:
+        raise JournalError(f"{path}, line {number}: {error}") from error

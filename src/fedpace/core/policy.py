@@ -1,0 +1,129 @@
+"""The contract of a policy: a pure event handler.
+
+A policy sees no clock, socket, tensor or global generator. It is told what happens (`on_*`, one
+handler per event) and answers with commands. Its state may depend on nothing but its settings, its
+context and the events so far: feeding a journal's events to a fresh policy gives its commands.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from fedpace.core import seeds
+from fedpace.core.commands import Command
+from fedpace.core.errors import ConfigError, PolicyError
+from fedpace.core.events import (
+    Arrived,
+    Event,
+    Failed,
+    Joined,
+    Left,
+    Measured,
+    Profiled,
+    Started,
+    Timer,
+)
+from fedpace.core.model import ModelProfile
+
+Commands = Iterable[Command]
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every policy is told once.
+
+    clients: size of the fleet; batch_size, epochs: the run's local training defaults;
+    slack: share added to deadlines, 0 in simulation, some percent on real networks.
+    """
+
+    seed: int
+    clients: int
+    model: ModelProfile
+    batch_size: int
+    epochs: int = 1
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "batch_size", "epochs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.slack >= 0:
+            raise ConfigError(f"slack is {self.slack}; it must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class NoSettings:
+    """For policies without settings."""
+
+
+class Policy(Generic[S]):
+    """Base of all policies. Handlers that are not overridden do nothing.
+
+    Settings: a frozen dataclass; its fields are the keys of the policy's config table.
+    tasks_per_client: how many tasks a client may hold open at once.
+    """
+
+    Settings: ClassVar[type[Any]] = NoSettings
+    tasks_per_client: ClassVar[int] = 1
+
+    def __init__(self, settings: S, context: Context) -> None:
+        self.settings = settings
+        self.context = context
+        self._last_task = 0
+
+    def new_task(self) -> int:
+        """A task number that was never used before."""
+        self._last_task += 1
+        return self._last_task
+
+    def generator(self, purpose: str, *keys: int) -> np.random.Generator:
+        """The generator for one purpose of this policy."""
+        return seeds.generator(self.context.seed, f"policy.{purpose}", *keys)
+
+    def handle(self, event: Event) -> Commands:
+        """Hand an event to its handler."""
+        match event:
+            case Arrived():
+                return self.on_arrived(event)
+            case Profiled():
+                return self.on_profiled(event)
+            case Timer():
+                return self.on_timer(event)
+            case Failed():
+                return self.on_failed(event)
+            case Joined():
+                return self.on_joined(event)
+            case Left():
+                return self.on_left(event)
+            case Measured():
+                return self.on_measured(event)
+            case Started():
+                return self.on_started(event)
+        raise PolicyError(f"{event!r} is no event")
+
+    def on_started(self, event: Started) -> Commands:
+        return ()
+
+    def on_joined(self, event: Joined) -> Commands:
+        return ()
+
+    def on_left(self, event: Left) -> Commands:
+        return ()
+
+    def on_profiled(self, event: Profiled) -> Commands:
+        return ()
+
+    def on_arrived(self, event: Arrived) -> Commands:
+        return ()
+
+    def on_failed(self, event: Failed) -> Commands:
+        return ()
+
+    def on_timer(self, event: Timer) -> Commands:
+        return ()
+
+    def on_measured(self, event: Measured) -> Commands:
+        return ()

@@ -1,0 +1,66 @@
+"""Who is there, with how much data, and who of them is free."""
+
+import bisect
+
+import numpy as np
+
+
+class Roster:
+    """Clients that are online. A draw depends on who is free, never on the order of events."""
+
+    def __init__(self) -> None:
+        self._samples: dict[int, int] = {}
+        self._idle: set[int] = set()
+        self._known: list[int] = []
+        """Everybody who ever joined, sorted."""
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._samples
+
+    @property
+    def idle(self) -> int:
+        """How many online clients are free."""
+        return len(self._idle)
+
+    def samples(self, client: int) -> int:
+        return self._samples[client]
+
+    def join(self, client: int, samples: int) -> None:
+        place = bisect.bisect_left(self._known, client)
+        if place == len(self._known) or self._known[place] != client:
+            self._known.insert(place, client)
+        self._samples[client] = samples
+        self._idle.add(client)
+
+    def leave(self, client: int) -> None:
+        self._idle.discard(client)
+        self._samples.pop(client, None)
+
+    def release(self, client: int) -> None:
+        """Put a client back into the draw; one that is offline or free already is fine."""
+        if client in self._samples:
+            self._idle.add(client)
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[int]:
+        """Occupy and return up to `count` free clients, drawn uniformly without replacement."""
+        idle, known = len(self._idle), len(self._known)
+        count = min(count, idle)
+        if 2 * count <= idle and count * known < idle * idle:
+            chosen = self._draw_by_trial(count, rng)  # sorting all of a large fleet costs more
+        else:
+            free = sorted(self._idle)
+            chosen = [free[i] for i in rng.choice(idle, count, replace=False)] if count else []
+        self._idle.difference_update(chosen)
+        return chosen
+
+    def _draw_by_trial(self, count: int, rng: np.random.Generator) -> list[int]:
+        chosen: dict[int, None] = {}
+        while len(chosen) < count:
+            for i in rng.integers(len(self._known), size=2 * count).tolist():
+                client = self._known[i]
+                if len(chosen) < count and client in self._idle:
+                    chosen.setdefault(client)
+        return list(chosen)

@@ -1,0 +1,269 @@
+"""The session stands between every runtime and every policy.
+
+It hands events to the policy, checks what comes back, and writes both into the journal. Rules:
+
+- time never runs backwards, and no timer is set in the past;
+- work goes only to clients that are online, to each at most `tasks_per_client` at a time;
+- a task is opened once, always from the current version of its model slot, and ends once: it
+  arrives, fails, or is cancelled; what comes of it later never reaches the policy;
+- an update is used at most once, and never after it was dropped;
+- an update's version is the one its client downloaded: staleness is counted from there.
+
+A policy that breaks a rule gets a PolicyError, a runtime that does gets a PeerError.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fedpace.core.commands import (
+    Aggregate,
+    Cancel,
+    CancelTimer,
+    Command,
+    Drop,
+    Evaluate,
+    Finish,
+    Measure,
+    Probe,
+    SetTimer,
+    Train,
+)
+from fedpace.core.errors import PeerError, PolicyError
+from fedpace.core.events import (
+    Arrived,
+    Event,
+    Failed,
+    Joined,
+    Left,
+    Measured,
+    Profiled,
+    Started,
+    Timer,
+)
+from fedpace.core.facts import Fact, Ignored
+from fedpace.core.policy import Policy
+
+
+class Recorder(Protocol):
+    """Where a session writes what happens; a Journal is one."""
+
+    def write(self, message: Event | Command | Fact) -> None: ...
+
+
+@dataclass(slots=True)
+class _Task:
+    client: int
+    version: int
+    slot: str
+    probe: Probe | None
+    """What opened the task, until a Train gives it work."""
+
+
+class Session:
+    """One policy in one run. `handle` is the only way in."""
+
+    def __init__(self, policy: Policy[Any], recorder: Recorder) -> None:
+        self.policy = policy
+        self.finished: str | None = None
+        self._recorder = recorder
+        self._now = 0.0
+        self._started = False
+        self._online: dict[int, int] = {}
+        """Open tasks of each client that is online."""
+        self._open: dict[int, _Task] = {}
+        self._arrived: set[int] = set()
+        self._last_task = 0
+        self._timers: dict[str, float] = {}
+        self._versions: dict[str, int] = {}
+        self._requests: set[int] = set()
+
+    @property
+    def now(self) -> float:
+        """Time of the last event."""
+        return self._now
+
+    @property
+    def online(self) -> int:
+        return len(self._online)
+
+    def version(self, slot: str) -> int:
+        """Current version of a model slot: how many aggregations made it."""
+        return self._versions.get(slot, 0)
+
+    def handle(self, event: Event) -> list[Command]:
+        """Give an event to the policy; the commands that the runtime must now carry out."""
+        if not (math.isfinite(event.at) and event.at >= self._now):
+            raise PeerError(f"{event!r} came after time {self._now}; events must come in order")
+        self._now = event.at
+        if self.finished is not None:
+            return []
+        if not self._accept(event):
+            return []
+        self._recorder.write(event)
+        commands = list(self.policy.handle(event))
+        for command in commands:
+            self._check(command)
+            self._recorder.write(command)
+        return commands
+
+    def record(self, fact: Fact) -> None:
+        """Write down something that the policy does not hear of."""
+        self._recorder.write(fact)
+
+    def is_open(self, task: int) -> bool:
+        return task in self._open
+
+    # What comes in
+
+    def _accept(self, event: Event) -> bool:
+        match event:
+            case Arrived() | Failed() | Profiled():
+                return self._accept_task(event)
+            case Timer(name=name):
+                if event.at < self._timers.get(name, math.inf):
+                    self._ignore(f"timer {name}")
+                    return False
+                del self._timers[name]
+            case Joined(client=client, samples=samples):
+                if client in self._online:
+                    raise PeerError(f"client {client} joined, but is online already")
+                if samples < 1:
+                    raise PeerError(f"client {client} joined with {samples} samples; it needs data")
+                self._online[client] = 0
+            case Left(client=client):
+                if client not in self._online:
+                    raise PeerError(f"client {client} left, but was not online")
+                if self._online.pop(client) != 0:
+                    raise PeerError(f"client {client} left with open tasks; fail them first")
+            case Measured(request=request):
+                if request not in self._requests:
+                    self._ignore(f"answer to request {request}")
+                    return False
+                self._requests.remove(request)
+            case Started():
+                if self._started:
+                    raise PeerError("the run was started twice")
+                self._started = True
+        return True
+
+    def _accept_task(self, event: Arrived | Failed | Profiled) -> bool:
+        task = self._open.get(event.task)
+        if task is None or task.client != event.client:
+            self._ignore(type(event).__name__.lower(), event.client, event.task)
+            return False
+        if isinstance(event, Profiled):
+            return True
+        if isinstance(event, Arrived):
+            if event.version != task.version:
+                raise PeerError(
+                    f"task {event.task} came back from version {event.version}, "
+                    f"but was sent version {task.version}"
+                )
+            self._arrived.add(event.task)
+        self._close(event.task)
+        return True
+
+    def _ignore(self, what: str, client: int | None = None, task: int | None = None) -> None:
+        self._recorder.write(Ignored(self._now, what, client, task))
+
+    def _close(self, number: int) -> None:
+        self._online[self._open.pop(number).client] -= 1
+
+    # What goes out
+
+    def _check(self, command: Command) -> None:
+        match command:
+            case Probe():
+                self._open_task(command, probe=command)
+            case Train():
+                self._give_work(command)
+            case Cancel(client=client, task=number):
+                if number not in self._open or self._open[number].client != client:
+                    raise PolicyError(f"{command!r}: client {client} has no such open task")
+                self._close(number)
+            case Drop(task=number):
+                self._use(command, (number,))
+            case Aggregate():
+                self._check_weights(command.tasks, command.weights)
+                if command.lr is not None and not (math.isfinite(command.lr) and command.lr > 0):
+                    raise PolicyError(f"aggregation with learning rate {command.lr}")
+                self._use(command, command.tasks)
+                self._versions[command.slot] = self.version(command.slot) + 1
+            case Measure():
+                if command.weights:
+                    self._check_weights(command.tasks, command.weights)
+                missing = set(command.tasks) - self._arrived
+                if missing:
+                    raise PolicyError(f"{command!r}: no update of task {min(missing)} is here")
+                self._request(command.request)
+            case Evaluate():
+                self._request(command.request)
+            case SetTimer(name=name, at=at):
+                if not (math.isfinite(at) and at >= self._now):
+                    raise PolicyError(f"timer {name!r} is set to {at}, but it is {self._now} already")
+                self._timers[name] = at
+            case CancelTimer(name=name):
+                self._timers.pop(name, None)
+            case Finish(reason=reason):
+                self.finished = reason
+            case _:
+                pass
+
+    def _open_task(self, command: Probe | Train, probe: Probe | None) -> None:
+        client, number = command.client, command.task
+        if client not in self._online:
+            raise PolicyError(f"task {number} is for client {client}, which is not online")
+        if self._online[client] >= self.policy.tasks_per_client:
+            raise PolicyError(f"task {number} is for client {client}, which is busy")
+        if number <= self._last_task:
+            raise PolicyError(f"task number {number} was used before; take it from new_task()")
+        if command.version != self.version(command.slot):
+            raise PolicyError(
+                f"task {number} asks for version {command.version} of model {command.slot!r}, "
+                f"but it is at version {self.version(command.slot)}"
+            )
+        self._last_task = number
+        self._online[client] += 1
+        self._open[number] = _Task(client, command.version, command.slot, probe)
+
+    def _give_work(self, command: Train) -> None:
+        depth = command.work.depth
+        if depth is not None and depth > self.policy.context.model.depth:
+            raise PolicyError(
+                f"task {command.task} has depth {depth}, but the model has "
+                f"{self.policy.context.model.depth} layers"
+            )
+        task = self._open.get(command.task)
+        if task is None:
+            self._open_task(command, probe=None)
+        elif task.probe is None:
+            raise PolicyError(f"task {command.task} has its work already")
+        elif (
+            (task.client, task.version, task.slot) != (command.client, command.version, command.slot)
+        ) or task.probe.batch_size != command.work.batch_size:
+            raise PolicyError(f"{command!r} does not match the probe that opened it: {task.probe!r}")
+        else:
+            task.probe = None
+
+    def _use(self, command: Command, tasks: tuple[int, ...]) -> None:
+        if len(set(tasks)) != len(tasks):
+            raise PolicyError(f"{command!r} names an update twice")
+        for number in tasks:
+            if number not in self._arrived:
+                raise PolicyError(
+                    f"{command!r}: the update of task {number} never came, or is used up already"
+                )
+            self._arrived.remove(number)
+
+    def _check_weights(self, tasks: tuple[int, ...], weights: tuple[float, ...]) -> None:
+        if len(tasks) != len(weights):
+            raise PolicyError(f"{len(tasks)} updates, but {len(weights)} weights")
+        for number, weight in zip(tasks, weights, strict=True):
+            if not (math.isfinite(weight) and weight > 0):
+                raise PolicyError(f"the update of task {number} has weight {weight}; use Drop instead")
+
+    def _request(self, number: int) -> None:
+        if number in self._requests:
+            raise PolicyError(f"request {number} is open already")
+        self._requests.add(number)

@@ -1,0 +1,126 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedpace.core import codec
+from fedpace.core.commands import (
+    Aggregate,
+    Cancel,
+    CancelTimer,
+    Drop,
+    Evaluate,
+    Finish,
+    Measure,
+    Note,
+    Probe,
+    SetTimer,
+    Train,
+    Work,
+)
+from fedpace.core.errors import JournalError
+from fedpace.core.events import (
+    Arrived,
+    Failed,
+    Joined,
+    Left,
+    Measured,
+    Profiled,
+    Rates,
+    Started,
+    Timer,
+)
+from fedpace.core.facts import Evaluated, Finished, Ignored
+
+whole = st.integers(1, 10**9)
+times = st.floats(0, 1e12)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+rates = st.builds(Rates, times, whole, times, times, times)
+works = st.one_of(
+    st.builds(Work, whole, epochs=whole, depth=st.none() | whole, stop_at=st.none() | times),
+    st.builds(Work, whole, steps=whole, depth=st.none() | whole),
+)
+numbers = st.lists(whole, max_size=4).map(tuple)
+floats = st.lists(finite, max_size=4).map(tuple)
+messages = st.one_of(
+    st.builds(Started, times),
+    st.builds(Joined, times, whole, whole),
+    st.builds(Left, times, whole),
+    st.builds(Profiled, times, whole, whole, rates),
+    st.builds(
+        Arrived, times, whole, whole, whole, whole, whole, whole, whole, whole, st.booleans(), rates
+    ),
+    st.builds(Failed, times, whole, whole, st.text()),
+    st.builds(Timer, times, st.text()),
+    st.builds(Measured, times, whole, floats),
+    st.builds(Probe, whole, whole, whole, whole, st.booleans(), st.none() | whole, st.text()),
+    st.builds(Train, whole, whole, whole, works, st.text()),
+    st.builds(Cancel, whole, whole, st.text()),
+    st.builds(Drop, whole, st.text()),
+    st.builds(SetTimer, st.text(), times),
+    st.builds(CancelTimer, st.text()),
+    st.builds(
+        Aggregate,
+        numbers,
+        floats,
+        st.sampled_from(["mean", "sum"]),
+        st.sampled_from(["skip", "zero"]),
+        st.none() | finite,
+        st.text(),
+    ),
+    st.builds(Measure, whole, st.sampled_from(["norm", "divergence"]), numbers, floats),
+    st.builds(Evaluate, whole, st.text()),
+    st.builds(Note, st.text(), st.none() | whole),
+    st.builds(Finish, st.text()),
+    st.builds(Evaluated, times, whole, finite, st.none() | finite, st.text()),
+    st.builds(Ignored, times, st.text(), st.none() | whole, st.none() | whole),
+    st.builds(Finished, times, st.text()),
+)
+
+
+@given(messages)
+def test_every_message_survives_the_round_trip_through_json(message):
+    line = codec.dumps(codec.encode(message))
+    assert "\n" not in line
+    assert codec.decode(codec.loads(line)) == message
+
+
+@pytest.mark.parametrize(
+    ("record", "complaint"),
+    [
+        ({"event": "danced"}, "unknown event 'danced'"),
+        ({"event": []}, "unknown event"),
+        ({"nothing": 1}, "needs one of the keys"),
+        ({"event": "left", "at": 1.0}, "no Left"),
+        ({"event": "left", "at": "soon", "client": 1}, "no Left"),
+        ({"event": "left", "at": 1.0, "client": 1.5}, "no Left"),
+        ({"event": "left", "at": 1.0, "client": 1, "mood": "sad"}, "no field 'mood'"),
+        ({"event": "profiled", "at": 1.0, "client": 1, "task": 1, "rates": 7}, "fields of Rates"),
+        ({"command": "aggregate", "tasks": [1], "weights": [1.0], "rule": "max"}, "not one of"),
+        (
+            {"command": "train", "client": 1, "task": 1, "version": 0, "work": {"batch_size": 0}},
+            "exactly one",
+        ),
+        ({"event": "started", "at": 10**400}, "no Started"),
+    ],
+)
+def test_a_record_that_is_no_message_is_refused_with_the_reason(record, complaint):
+    with pytest.raises(JournalError, match=complaint):
+        codec.decode(record)
+
+
+@pytest.mark.parametrize("line", ["", "{", "[1]", "NaN", '{"at": Infinity}', "7"])
+def test_a_line_that_is_no_object_is_refused(line):
+    with pytest.raises(JournalError):
+        codec.loads(line)
+
+
+def test_numbers_that_json_does_not_have_are_not_written():
+    with pytest.raises(ValueError, match="JSON compliant"):
+        codec.dumps(codec.encode(Started(float("nan"))))
+
+
+def test_fields_that_are_none_are_left_out_of_the_line():
+    record = json.loads(codec.dumps(codec.encode(Note("hello"))))
+    assert record == {"command": "note", "text": "hello"}

@@ -1,0 +1,185 @@
+from typing import ClassVar
+
+import pytest
+
+from fedpace.core.commands import (
+    Aggregate,
+    Cancel,
+    Drop,
+    Evaluate,
+    Finish,
+    Measure,
+    Probe,
+    SetTimer,
+    Train,
+    Work,
+)
+from fedpace.core.errors import PeerError, PolicyError
+from fedpace.core.events import (
+    Arrived,
+    Failed,
+    Joined,
+    Left,
+    Measured,
+    Profiled,
+    Rates,
+    Started,
+    Timer,
+)
+from fedpace.core.facts import Ignored
+from fedpace.core.journal import Memory
+from fedpace.core.model import ModelProfile
+from fedpace.core.policy import Context, NoSettings, Policy
+from fedpace.core.session import Session
+
+RATES = Rates(1.0, 10, 0.5, 0.5)
+
+
+class Scripted(Policy):
+    """Answers the n-th event with the n-th list of commands."""
+
+    tasks_per_client: ClassVar[int] = 1
+
+    def __init__(self, script):
+        super().__init__(NoSettings(), Context(0, 3, ModelProfile.even(4, 400), 20))
+        self.script = list(script)
+        self.heard = []
+
+    def handle(self, event):
+        self.heard.append(event)
+        return self.script.pop(0) if self.script else ()
+
+
+def session(*script):
+    return Session(Scripted(script), Memory())
+
+
+def train(client=0, task=1, version=0, **work):
+    return Train(client, task, version, Work(20, **(work or {"epochs": 1})))
+
+
+def arrived(at=1.0, client=0, task=1, version=0):
+    return Arrived(at, client, task, version, 4, 10, 0, 200, 400, False, RATES)
+
+
+JOIN = Joined(0.0, 0, 200)
+
+
+@pytest.mark.parametrize(
+    ("commands", "complaint"),
+    [
+        ([train(client=1)], "not online"),
+        ([train(), train(task=2)], "busy"),
+        ([train(version=1)], "version 1"),
+        ([train(depth=5, epochs=1)], "depth 5, but the model has 4 layers"),
+        ([SetTimer("t", -1.0)], "timer 't' is set to -1.0"),
+        ([SetTimer("t", float("nan"))], "timer 't'"),
+        ([Cancel(0, 7, "x")], "no such open task"),
+        ([Drop(7, "x")], "never came"),
+        ([Aggregate((7,), (1.0,))], "never came"),
+        ([Aggregate((1,), (1.0, 2.0))], "1 updates, but 2 weights"),
+        ([Measure(1, "norm", (7,))], "no update of task 7"),
+        ([Evaluate(1), Evaluate(1)], "request 1 is open"),
+        ([Probe(0, 1, 0, 20), train(version=0, epochs=1), train()], "has its work already"),
+        ([Probe(0, 1, 0, 10), train()], "does not match the probe"),
+        ([Probe(0, 1, 0, 20), Probe(0, 1, 0, 20)], "busy"),
+        ([train(), Cancel(0, 1, "x"), train()], "task number 1 was used before"),
+    ],
+)
+def test_a_policy_that_breaks_a_rule_is_stopped(commands, complaint):
+    with pytest.raises(PolicyError, match=complaint):
+        session(commands).handle(JOIN)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_weights_must_be_finite_and_positive(weight):
+    run = session([train()], [Aggregate((1,), (weight,))])
+    run.handle(JOIN)
+    with pytest.raises(PolicyError, match="weight"):
+        run.handle(arrived())
+
+
+@pytest.mark.parametrize("first", [Aggregate((1,), (1.0,)), Drop(1, "old")])
+@pytest.mark.parametrize("second", [Aggregate((1,), (1.0,)), Drop(1, "old"), Measure(1, "norm", (1,))])
+def test_an_update_is_used_once_and_never_after_it_was_dropped(first, second):
+    run = session([train()], [first, second])
+    run.handle(JOIN)
+    with pytest.raises(PolicyError):
+        run.handle(arrived())
+
+
+def test_an_aggregation_makes_the_next_version_and_staleness_counts_from_the_download():
+    run = session([train()], [Aggregate((), ())], [], [Aggregate((1,), (1.0,))])
+    run.handle(JOIN)
+    run.handle(Joined(0.5, 1, 10))
+    assert run.version("global") == 1
+    with pytest.raises(PeerError, match="came back from version 1, but was sent version 0"):
+        run.handle(arrived(version=1))
+    run.handle(Joined(2.0, 2, 10))
+    run.handle(arrived(at=3.0, version=0))
+    assert run.version("global") == 2
+
+
+@pytest.mark.parametrize(
+    "late", [arrived(), Failed(1.0, 0, 1, "x"), Profiled(1.0, 0, 1, RATES), Timer(1.0, "t")]
+)
+def test_what_comes_of_closed_tasks_and_timers_never_reaches_the_policy(late):
+    run = session([train(), Cancel(0, 1, "enough")])
+    run.handle(JOIN)
+    assert run.handle(late) == []
+    assert run.policy.heard == [JOIN]
+    assert isinstance(run._recorder.messages[-1], Ignored)
+
+
+def test_a_timer_that_was_moved_fires_only_at_its_new_time():
+    run = session([SetTimer("t", 1.0), SetTimer("t", 2.0)])
+    run.handle(Started(0.0))
+    run.handle(Timer(1.0, "t"))
+    run.handle(Timer(2.5, "t"))
+    assert run.policy.heard == [Started(0.0), Timer(2.5, "t")]
+
+
+def test_an_answer_that_nobody_asked_for_is_ignored_and_a_wanted_one_is_heard():
+    run = session([Evaluate(3)])
+    run.handle(Started(0.0))
+    run.handle(Measured(0.0, 4, (1.0,)))
+    run.handle(Measured(0.0, 3, (1.0,)))
+    run.handle(Measured(0.0, 3, (1.0,)))
+    assert run.policy.heard == [Started(0.0), Measured(0.0, 3, (1.0,))]
+
+
+@pytest.mark.parametrize(
+    ("events", "complaint"),
+    [
+        ([JOIN, JOIN], "online already"),
+        ([Joined(0.0, 0, 0)], "0 samples"),
+        ([Started(2.0), Left(1.0, 0)], "in order"),
+        ([Started(float("nan"))], "in order"),
+        ([Started(0.0), Started(0.0)], "started twice"),
+        ([Left(0.0, 0)], "was not online"),
+        ([JOIN, Left(1.0, 0)], "left with open tasks"),
+    ],
+)
+def test_a_runtime_that_reports_what_cannot_be_is_stopped(events, complaint):
+    run = session([train()] if events[0] == JOIN else [])
+    *before, last = events
+    for event in before:
+        run.handle(event)
+    with pytest.raises(PeerError, match=complaint):
+        run.handle(last)
+
+
+def test_after_finish_the_policy_hears_nothing_more():
+    run = session([Finish("good enough")])
+    run.handle(Started(0.0))
+    assert run.finished == "good enough"
+    assert run.handle(Joined(1.0, 5, 1)) == []
+    assert run.policy.heard == [Started(0.0)]
+
+
+@pytest.mark.parametrize(
+    "work", [{}, {"epochs": 1, "steps": 1}, {"epochs": 0}, {"steps": 1, "depth": 0}]
+)
+def test_work_says_how_much_in_exactly_one_way(work):
+    with pytest.raises(PolicyError, match="work has"):
+        Work(20, **work)

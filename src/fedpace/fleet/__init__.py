@@ -1,0 +1,1 @@
+"""Devices: compute, links, presence; from distributions, traces or explicit numbers."""

@@ -1,0 +1,56 @@
+"""What devices do besides being fast or slow: vary, drift, drop out, come and go."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fedpace.core.errors import ConfigError
+from fedpace.fleet.checks import not_negative, positive
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Settings that every kind of fleet has; by default devices are steady and always there."""
+
+    jitter: Annotated[float, "relative spread of a task's compute time (normal, kept positive)"] = 0.0
+    drift: Annotated[float, "probability that a client is drawn anew before a task"] = 0.0
+    dropout: Annotated[float, "probability that a client drops out in the middle of a task"] = 0.0
+    presence: Annotated[
+        Literal["always", "on-off", "trace"],
+        "always; on-off: exponential times online and offline; trace: intervals from presence_file",
+    ] = "always"
+    mean_on_s: Annotated[float, "on-off: mean seconds that a client stays online"] = 3600.0
+    mean_off_s: Annotated[float, "on-off: mean seconds that a client stays offline"] = 3600.0
+    presence_file: Annotated[
+        str | None, "trace: CSV (or .gz) with client, active_from_s, active_to_s, finish_time_s"
+    ] = None
+    latency_s: Annotated[float, "seconds that every transfer takes besides its bytes"] = 0.0
+    free_links: Annotated[bool, "transfers take no time at all"] = False
+    free_download: Annotated[bool, "receiving the model takes no time, as in TimelyFL's paper"] = False
+    free_probe: Annotated[bool, "probing takes no time, as in TimelyFL's paper"] = False
+
+    def __post_init__(self) -> None:
+        not_negative("jitter", self.jitter)
+        not_negative("latency_s", self.latency_s)
+        positive("mean_on_s", self.mean_on_s)
+        positive("mean_off_s", self.mean_off_s)
+        if not 0 <= self.drift <= 1:
+            raise ConfigError(f"drift is {self.drift}; a probability lies between 0 and 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(
+                f"dropout is {self.dropout}; set it to 0 or more, and below 1 or no task would finish"
+            )
+        if self.presence not in ("always", "on-off", "trace"):
+            raise ConfigError(f"presence is {self.presence!r}; set it to 'always', 'on-off' or 'trace'")
+        if self.presence == "trace" and self.presence_file is None:
+            raise ConfigError(
+                "presence is 'trace', but presence_file is not set; name the trace's file"
+            )
+        if self.free_links and self.latency_s > 0:
+            raise ConfigError(
+                f"latency_s is {self.latency_s}, but free_links says that transfers take no time; "
+                "set latency_s to 0 or free_links to false"
+            )
+
+
+STEADY = Behaviour()
+"""The default of every fleet: no jitter, drift or dropout, always online, nothing free."""

@@ -1,0 +1,193 @@
+"""A fleet: how fast each client computes and transfers, task by task.
+
+Every answer depends on (seed, purpose, client, counter) alone, where counter numbers a client's tasks
+from 0: not on the order of the questions, and not on how often one is asked.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fedpace.core import seeds
+from fedpace.core.errors import ConfigError
+from fedpace.fleet.behaviour import Behaviour
+from fedpace.fleet.presence import Presence, make_presence
+
+Floats = npt.NDArray[np.float64]
+Redraw = Callable[[np.random.Generator], tuple[float, float, float]]
+"""Draws a new device: sample_s, down_bytes_s, up_bytes_s."""
+
+BYTES_S_PER_MBPS = 1e6 / 8
+TINY, HUGE = math.ulp(0.0), sys.float_info.max  # the ends of "finite and above 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Speeds of one client in one task.
+
+    sample_s: seconds to train the full model on one sample; down_bytes_s, up_bytes_s: bytes a second,
+    infinite where the fleet says that the transfer is free; latency_s: seconds a transfer.
+    """
+
+    sample_s: float
+    down_bytes_s: float
+    up_bytes_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fleet:
+    """Devices as they are before their first task, and how they behave from then on.
+
+    sample_s, down_bytes_s, up_bytes_s, latency_s: float64 (clients,), units as in `Pace`, read-only.
+    All are positive and finite (latency may be 0); links that are free are infinite, whatever was
+    given. redraw: draws the device that a drifting client becomes.
+    """
+
+    sample_s: Floats
+    down_bytes_s: Floats
+    up_bytes_s: Floats
+    latency_s: Floats
+    seed: int
+    redraw: Redraw
+    presence: Presence
+    behaviour: Behaviour
+    _drifted: dict[int, tuple[int, Pace]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _freeze(self, "sample_s", self.sample_s, least=TINY)
+        _freeze(self, "latency_s", self.latency_s, least=0.0)
+        for name in ("down_bytes_s", "up_bytes_s"):
+            free = self._is_free(name)
+            values = np.full(self.clients, np.inf) if free else getattr(self, name)
+            _freeze(self, name, values, least=TINY, most=math.inf if free else HUGE)
+
+    @property
+    def clients(self) -> int:
+        return len(self.sample_s)
+
+    @property
+    def free_links(self) -> bool:
+        """Transfers take no time, latency included."""
+        return self.behaviour.free_links
+
+    @property
+    def free_download(self) -> bool:
+        """Receiving the model takes no time, latency included."""
+        return self.behaviour.free_download
+
+    @property
+    def free_probe(self) -> bool:
+        """Probing takes no time."""
+        return self.behaviour.free_probe
+
+    def pace(self, client: int, counter: int) -> Pace:
+        """The speeds of the client's counter-th task: its device of that time, with jitter.
+
+        The jitter is Normal(1, jitter), drawn until positive; it lengthens the mean noticeably from
+        jitter = 0.5 on.
+        """
+        base = self._device(client, counter) if self.behaviour.drift else self._first(client)
+        if not self.behaviour.jitter:
+            return base
+        rng = seeds.generator(self.seed, "jitter", client, counter)
+        sample_s = 0.0
+        while not sample_s > 0:
+            sample_s = base.sample_s * (1.0 + self.behaviour.jitter * rng.standard_normal())
+        return Pace(sample_s, base.down_bytes_s, base.up_bytes_s, base.latency_s)
+
+    def dropout_at(self, client: int, counter: int) -> float | None:
+        """The share in (0, 1) of the task after which the client drops out; None: it does not."""
+        if not self.behaviour.dropout:
+            return None
+        rng = seeds.generator(self.seed, "dropout", client, counter)
+        if rng.random() >= self.behaviour.dropout:
+            return None
+        share = 0.0
+        while share == 0.0:
+            share = rng.random()
+        return share
+
+    def _first(self, client: int) -> Pace:
+        return Pace(
+            self.sample_s.item(client),
+            self.down_bytes_s.item(client),
+            self.up_bytes_s.item(client),
+            self.latency_s.item(client),
+        )
+
+    def _device(self, client: int, counter: int) -> Pace:
+        """The device that the last drift up to and including this task has left.
+
+        Searched backwards to the last answer, which is remembered: a speed-up, not a state.
+        """
+        known, device = self._drifted.get(client, (counter + 1, None))
+        if device is None or known > counter:
+            known, device = -1, self._first(client)
+        for task in range(counter, known, -1):
+            rng = seeds.generator(self.seed, "drift", client, task)
+            if rng.random() < self.behaviour.drift:
+                device = self._redrawn(client, rng)
+                break
+        self._drifted[client] = (counter, device)
+        return device
+
+    def _redrawn(self, client: int, rng: np.random.Generator) -> Pace:
+        sample_s, down_bytes_s, up_bytes_s = self.redraw(rng)
+        return Pace(
+            self._usable("sample_s", client, sample_s),
+            self._usable("down_bytes_s", client, down_bytes_s),
+            self._usable("up_bytes_s", client, up_bytes_s),
+            self.latency_s.item(client),
+        )
+
+    def _usable(self, name: str, client: int, value: float) -> float:
+        if self._is_free(name):
+            return math.inf
+        if not TINY <= value <= HUGE:
+            raise ConfigError(
+                f"{name} of client {client} drifts to {value}; it must be finite and above 0, "
+                "give a narrower distribution"
+            )
+        return value
+
+    def _is_free(self, name: str) -> bool:
+        if name == "down_bytes_s":
+            return self.free_links or self.free_download
+        return name == "up_bytes_s" and self.free_links
+
+
+def assemble(
+    sample_s: Floats,
+    down_bytes_s: Floats,
+    up_bytes_s: Floats,
+    behaviour: Behaviour,
+    seed: int,
+    redraw: Redraw,
+) -> Fleet:
+    """A fleet of these devices with the latency and presence that `behaviour` asks for."""
+    latency_s = np.full(len(sample_s), behaviour.latency_s)
+    presence = make_presence(behaviour, seed)
+    return Fleet(sample_s, down_bytes_s, up_bytes_s, latency_s, seed, redraw, presence, behaviour)
+
+
+def _freeze(fleet: Fleet, name: str, given: npt.ArrayLike, least: float, most: float = HUGE) -> None:
+    """Check numbers, one a client, and make them the read-only array `name`."""
+    values = np.array(given, dtype=np.float64)
+    if values.ndim != 1 or len(values) != len(fleet.sample_s) or len(values) == 0:
+        raise ConfigError(
+            f"{name} has shape {values.shape}, sample_s {np.shape(fleet.sample_s)}; "
+            "give one number a client, and one client or more"
+        )
+    wrong = np.flatnonzero(~((values >= least) & (values <= most)))
+    if len(wrong):
+        wanted = "0 or more" if least == 0 else "above 0"
+        raise ConfigError(
+            f"{name} of client {wrong[0]} is {values[wrong[0]]}; it must be finite and {wanted}"
+        )
+    values.flags.writeable = False
+    object.__setattr__(fleet, name, values)

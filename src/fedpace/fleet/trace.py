@@ -1,0 +1,86 @@
+"""Devices from a trace of real phones; `files/README.md` tells the origin of the shipped one."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from fedpace.core import seeds
+from fedpace.core.errors import ConfigError
+from fedpace.fleet.behaviour import STEADY, Behaviour
+from fedpace.fleet.checks import enough, positive
+from fedpace.fleet.fleet import Fleet, Floats, assemble
+from fedpace.fleet.tables import read_table
+
+BYTES_S_PER_KBPS = 1000 / 8
+
+
+@dataclass(frozen=True, slots=True)
+class PhonesSettings:
+    """Which phones, and how their numbers become those of training this model."""
+
+    file: Annotated[
+        str | None,
+        "CSV (or .gz) with computation_ms_per_sample and communication_kbps; unset: 500 shipped phones",
+    ] = None
+    training_factor: Annotated[float, "time of a training step over that of inference"] = 3.0
+    speed_scale: Annotated[float, "multiplies seconds a sample: below 1 for a lighter model"] = 1.0
+    link_scale: Annotated[float, "multiplies bandwidth, down and up"] = 1.0
+    behaviour: Annotated[Behaviour, "jitter, drift, dropout, presence"] = STEADY
+
+    def __post_init__(self) -> None:
+        for name in ("training_factor", "speed_scale", "link_scale"):
+            positive(name, getattr(self, name))
+
+
+class Phones:
+    """Phones drawn from a trace: without replacement while it has enough, else with.
+
+    Down and up have the same bandwidth, since the trace has one number. A client that drifts becomes
+    another phone of the trace, in compute and link at once.
+    """
+
+    Settings = PhonesSettings
+
+    @staticmethod
+    def build(settings: PhonesSettings, clients: int, seed: int) -> Fleet:
+        """A fleet of `clients` phones; the same for the same seed."""
+        enough(clients)
+        phones = read_capacity(_source(settings.file))
+        phones[:, 0] *= settings.training_factor * settings.speed_scale
+        phones[:, 1] *= settings.link_scale
+        rng = seeds.generator(seed, "fleet.phones")
+        if clients <= len(phones):
+            chosen = phones[rng.permutation(len(phones))[:clients]]
+        else:
+            chosen = phones[rng.integers(len(phones), size=clients)]
+        sample_s, bytes_s = chosen.T
+        return assemble(sample_s, bytes_s, bytes_s, settings.behaviour, seed, partial(_device, phones))
+
+
+def read_capacity(path: Traversable) -> Floats:
+    """Phones of a trace, (rows, 2): seconds of inference a sample, bytes a second."""
+    rows = read_table(path, ("computation_ms_per_sample", "communication_kbps"))
+    for line, (compute, link) in rows:
+        if not (0 < compute < math.inf and 0 < link < math.inf):
+            raise ConfigError(
+                f"{path}, line {line}: {compute} ms a sample and {link} kbit/s; "
+                "both must be finite and above 0"
+            )
+    return np.array([values for _, values in rows]) * (1e-3, BYTES_S_PER_KBPS)
+
+
+def _source(file: str | None) -> Traversable:
+    if file is not None:
+        return Path(file)
+    return resources.files("fedpace.fleet") / "files" / "device_capacity.csv.gz"
+
+
+def _device(phones: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
+    sample_s, bytes_s = phones[rng.integers(len(phones))].tolist()
+    return sample_s, bytes_s, bytes_s

@@ -1,0 +1,1 @@
+"""Optimisers that schedulers use, and that are usable on their own."""

@@ -1,0 +1,443 @@
+"""TimelyFL (Zhang et al., CVPRW 2023): a round lasts as long as its k-th fastest client needs.
+
+Each round samples n clients (Algorithm 1), learns their speeds (Algorithm 2) and fits their work to
+the interval T_k (Algorithm 3): fast clients train more epochs, slow ones only the output-side layers
+that they can finish. Whatever is there at T_k is averaged layer by layer. No update is ever stale.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedpace.core.commands import (
+    Aggregate,
+    Cancel,
+    CancelTimer,
+    Command,
+    Note,
+    Probe,
+    SetTimer,
+    Train,
+    Work,
+)
+from fedpace.core.errors import ConfigError
+from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, Started, Timer
+from fedpace.core.policy import Commands, Context, Policy
+from fedpace.core.roster import Roster
+from fedpace.planning.cuts import TOLERANCE, batches_at_depth_one, by_cost, by_parameters
+from fedpace.policies.checks import at_least, resolve
+
+END = "round ends"
+DECIDE = "profiles are due"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Workloads of one round; entry i belongs to client i. Times are seconds."""
+
+    interval_s: float
+    epochs: tuple[int, ...]
+    fractions: tuple[float, ...]
+    report_s: tuple[float, ...]
+
+
+def schedule(
+    unit_compute_s: Sequence[float],
+    unit_comm_s: Sequence[float],
+    k: int,
+    unit_down_s: Sequence[float] | None = None,
+) -> Schedule:
+    """Algorithm 3: interval, epochs, fractions and report times from measured speeds.
+
+    unit_compute_s: one full-model epoch; unit_comm_s: one transfer of the model, scaled by the
+    fraction that is trained; unit_down_s: the download, always whole (left out: free, as in the
+    paper). The interval T_k is the k-th smallest sum. A client that cannot even download in T_k
+    has fraction 0. report_s is when a client must stop computing and start to report.
+
+    >>> plan = schedule([10, 4, 30, 5], [2, 1, 10, 15], k=2)
+    >>> plan.interval_s, plan.epochs
+    (12.0, (1, 2, 1, 1))
+    >>> plan.fractions, plan.report_s
+    ((1.0, 1.0, 0.3, 0.6), (10.0, 11.0, 9.0, 3.0))
+    """
+    compute, comm = _times("unit_compute_s", unit_compute_s), _times("unit_comm_s", unit_comm_s)
+    down = np.zeros_like(compute) if unit_down_s is None else _times("unit_down_s", unit_down_s)
+    if not len(compute) == len(comm) == len(down):
+        raise ConfigError(
+            f"{len(compute)} compute, {len(comm)} communication and {len(down)} download times; "
+            f"give one of each for every client"
+        )
+    if (compute <= 0).any():
+        raise ConfigError("a unit compute time is 0; an epoch takes time, give what it takes")
+    if not 1 <= k <= len(compute):
+        raise ConfigError(
+            f"k is {k}, but {len(compute)} clients are sampled; set k between 1 and {len(compute)}"
+        )
+    total = down + compute + comm
+    interval = float(np.partition(total, k - 1)[k - 1])  # Algorithm 1, line 7
+    epochs, fractions, report = _workloads(interval, compute, comm, down)
+    return Schedule(
+        interval,
+        tuple(int(e) for e in epochs),
+        tuple(float(f) for f in fractions),
+        tuple(float(r) for r in report),
+    )
+
+
+def _workloads(
+    interval: float, compute: np.ndarray, comm: np.ndarray, down: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Epochs, fractions and report times for a given interval (Algorithm 3, lines 2 to 4)."""
+    # The tolerance keeps an epoch that fits exactly from being lost to rounding.
+    epochs = np.maximum(np.floor((interval - down - comm) / compute * (1 + TOLERANCE)), 1)
+    in_time = down + compute + comm <= interval
+    fractions = np.where(in_time, 1.0, (interval - down) / (compute + comm)).clip(0.0, 1.0)
+    return epochs.astype(np.int64), fractions, interval - fractions * comm
+
+
+def _times(name: str, values: Sequence[float]) -> np.ndarray:
+    times = np.asarray(values, dtype=float)
+    if times.ndim != 1 or not np.isfinite(times).all() or (times < 0).any():
+        raise ConfigError(f"{name} is {values}; give a list of finite seconds, none negative")
+    return times
+
+
+@dataclass(frozen=True, slots=True)
+class TimelyFLSettings:
+    n: Annotated[int | None, "clients sampled each round (concurrency); default: all"] = None
+    k: Annotated[int | None, "the interval is the k-th fastest client's time; default: half of n"] = (
+        None
+    )
+    alpha: Annotated[
+        Literal["cost", "parameters"],
+        "what a fraction buys: the layers whose predicted time fits, or its share of the parameters",
+    ] = "cost"
+    clock: Annotated[
+        Literal["honest", "paper"],
+        "times count from the sending of the model, or (paper) from when workloads are known",
+    ] = "honest"
+    probe: Annotated[
+        Literal["message", "history"], "speeds from a probe each round, or from a client's last task"
+    ] = "message"
+    late: Annotated[
+        Literal["cut", "drop"], "a client behind its time sends what it has, or misses the round"
+    ] = "cut"
+    workload: Annotated[
+        Literal["adaptive", "frozen"], "fitted every round, or kept from a client's first (ablation)"
+    ] = "adaptive"
+    missing: Annotated[
+        Literal["skip", "zero"], "a layer's mean ignores clients that froze it, or counts them as zero"
+    ] = "skip"
+    max_epochs: Annotated[int | None, "upper limit of local epochs; default: none"] = None
+
+    def __post_init__(self) -> None:
+        at_least("n", self.n, 1)
+        at_least("k", self.k, 1)
+        at_least("max_epochs", self.max_epochs, 1)
+        if self.n is not None and self.k is not None and self.k > self.n:
+            raise ConfigError(
+                f"k is {self.k}, but {self.n} clients are sampled; set k between 1 and {self.n}"
+            )
+
+
+class _Fastest:
+    """The k smallest total times so far, and the longest upload among them."""
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+        self._by_total: list[tuple[float, int]] = []
+        self._by_upload: list[tuple[float, int]] = []
+        self._members: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, client: int, total_s: float, upload_s: float) -> None:
+        heapq.heappush(self._by_total, (-total_s, client))
+        heapq.heappush(self._by_upload, (-upload_s, client))
+        self._members.add(client)
+        if len(self._by_total) > self._k:
+            self._members.remove(heapq.heappop(self._by_total)[1])
+        while self._by_upload[0][1] not in self._members:
+            heapq.heappop(self._by_upload)
+
+    @property
+    def slowest_s(self) -> float:
+        return -self._by_total[0][0]
+
+    @property
+    def longest_upload_s(self) -> float:
+        return -self._by_upload[0][0]
+
+
+@dataclass(slots=True)
+class _Round:
+    began_at: float
+    open: dict[int, int]
+    """Task of each client that is asked and has not arrived."""
+    unknown: set[int]
+    """Clients whose profile is still to come; all others in `open` are known."""
+    probed: frozenset[int]
+    fastest: "_Fastest"
+    interval_from: float
+    interval_s: float | None = None
+    due: float | None = None
+    arrived: list[Arrived] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    epochs: int
+    depth: int
+    upload_share: float
+    """Share of a full upload's time that is kept for reporting."""
+    batches: int | None = None
+    """Set where not even the last layer over all batches fits."""
+
+
+class TimelyFL(Policy[TimelyFLSettings]):
+    """Rounds that nobody delays."""
+
+    Settings = TimelyFLSettings
+
+    def __init__(self, settings: TimelyFLSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._n = resolve("n", settings.n, context.clients, context.clients, "clients are in the fleet")
+        self._k = resolve("k", settings.k, (self._n + 1) // 2, self._n, "clients are sampled")
+        self._roster = Roster()
+        self._rates: dict[int, Rates] = {}
+        self._frozen: dict[int, _Load] = {}
+        self._round: _Round | None = None
+        self._version = 0
+        self._started = False
+
+    def on_started(self, event: Started) -> Commands:
+        self._started = True
+        return self._begin(event.at)
+
+    def on_joined(self, event: Joined) -> Commands:
+        self._roster.join(event.client, event.samples)
+        return self._begin(event.at) if self._started and self._round is None else ()
+
+    def on_left(self, event: Left) -> Commands:
+        self._roster.leave(event.client)
+        return ()
+
+    # A round begins: sample, and ask for profiles (Algorithm 1, lines 3 to 6).
+
+    def _begin(self, at: float) -> Iterator[Command]:
+        asked = self._roster.draw(self._n, self.generator("sample", self._version))
+        if not asked:
+            self._round = None
+            return
+        known = {c: None for c in asked if self.settings.probe == "history" and c in self._rates}
+        if len(known) < min(self._k, len(asked)):
+            known = {}  # T_k cannot be told from history: everybody is asked, and trains meanwhile
+        probed = [client for client in asked if client not in known]
+        tasks = {client: self.new_task() for client in [*probed, *known]}
+        round_ = _Round(at, tasks, set(probed), frozenset(probed), _Fastest(self._k), at)
+        self._round = round_
+        for client in probed:
+            yield Probe(
+                client,
+                tasks[client],
+                self._version,
+                self.context.batch_size,
+                go_on=self.settings.clock == "honest",
+                max_epochs=self.settings.max_epochs,
+            )
+        if known:
+            yield from self._decide(round_, at, list(known))
+
+    def on_profiled(self, event: Profiled) -> Commands:
+        self._rates[event.client] = event.rates
+        round_ = self._round
+        if round_ is None:
+            return ()
+        round_.unknown.discard(event.client)
+        round_.fastest.add(event.client, self._total_s(event.rates), event.rates.up_s)
+        if round_.interval_s is not None:
+            return self._assign(round_, round_.interval_s, event.at, [event.client])
+        return self._decide_or_wait(round_, event.at)
+
+    def on_failed(self, event: Failed) -> Commands:
+        self._roster.release(event.client)
+        round_ = self._round
+        if round_ is None:
+            return ()
+        del round_.open[event.client]
+        round_.unknown.discard(event.client)
+        if round_.interval_s is not None:
+            return ()
+        round_.fastest = _Fastest(self._k)
+        for client in self._known(round_):
+            rates = self._rates[client]
+            round_.fastest.add(client, self._total_s(rates), rates.up_s)
+        return self._decide_or_wait(round_, event.at) if round_.open else self._end(round_, event.at)
+
+    def _decide_or_wait(self, round_: _Round, at: float) -> Commands:
+        """Fix T_k when all profiles are in, or when waiting longer would cost those that are.
+
+        The second case is not in the paper. Once k profiles are in, their T_k can only shrink, and
+        the first of the k fastest has to report before it; who has no profile by then is let go.
+        """
+        if not round_.unknown:
+            return self._decide(round_, at, list(round_.open))
+        fastest = round_.fastest
+        if len(fastest) < self._k or self.settings.clock == "paper":
+            return ()
+        due = round_.began_at + fastest.slowest_s - fastest.longest_upload_s
+        if at >= due:
+            return self._decide(round_, at, self._known(round_))
+        if due == round_.due:
+            return ()
+        round_.due = due
+        return (SetTimer(DECIDE, due),)
+
+    def _known(self, round_: _Round) -> list[int]:
+        return [client for client in round_.open if client not in round_.unknown]
+
+    def _total_s(self, rates: Rates) -> float:
+        return self._down_s(rates) + rates.compute_s + rates.up_s
+
+    def _down_s(self, rates: Rates) -> float:
+        return rates.down_s if self.settings.clock == "honest" else 0.0
+
+    # T_k is fixed, and work is given out (Algorithm 1, lines 7 to 10).
+
+    def _decide(self, round_: _Round, at: float, known: list[int]) -> Iterator[Command]:
+        yield CancelTimer(DECIDE)
+        if self.settings.clock == "paper":
+            round_.interval_from = at
+        totals = sorted(self._total_s(self._rates[client]) for client in known)
+        interval = round_.interval_s = totals[min(self._k, len(totals)) - 1]
+        # Clients whose speed is known from history need no probe; the others still may answer.
+        if self.settings.probe == "message":
+            for client in sorted(round_.unknown):
+                yield self._cancel(round_, client, "no profile in time")
+        yield from self._assign(round_, interval, at, known)
+        length_s = interval * (1 + self.context.slack) * (1 + TOLERANCE)
+        yield SetTimer(END, round_.interval_from + length_s)
+
+    def _assign(
+        self, round_: _Round, interval: float, at: float, clients: list[int]
+    ) -> Iterator[Command]:
+        loads = self._fit(round_, interval, at, clients)
+        for client, fitted in zip(clients, loads, strict=True):
+            load = self._frozen.get(client, fitted)
+            if load is None:
+                yield from self._excuse(round_, client)
+                continue
+            if self.settings.workload == "frozen":
+                self._frozen[client] = load
+            rates = self._rates[client]
+            upload_s = rates.latency_s + load.upload_share * (rates.up_s - rates.latency_s)
+            report_at = round_.interval_from + interval - upload_s
+            yield Train(
+                client,
+                round_.open[client],
+                self._version,
+                Work(
+                    self.context.batch_size,
+                    epochs=load.epochs if load.batches is None else None,
+                    steps=load.batches,
+                    depth=load.depth if load.depth < self.context.model.depth else None,
+                    stop_at=max(report_at, at) if self.settings.late == "cut" else None,
+                ),
+            )
+
+    def _fit(
+        self, round_: _Round, interval: float, at: float, clients: list[int]
+    ) -> list[_Load | None]:
+        """The work of each client, None where nothing it could do would arrive in time."""
+        rates = [self._rates[client] for client in clients]
+        batch_s = np.array([r.batch_s for r in rates])
+        batches = np.array([r.batches for r in rates])
+        up_s = np.array([r.up_s for r in rates])
+        down_s = np.array([self._down_s(r) for r in rates])
+        epochs, fractions, _ = _workloads(interval, batch_s * batches, up_s, down_s)
+        most = self.settings.max_epochs
+        epochs = epochs if most is None else np.minimum(epochs, most)
+        profile = self.context.model
+        if self.settings.alpha == "parameters":
+            depths = by_parameters(profile, fractions)
+            return [
+                _Load(int(e), int(d), float(f)) if f > 0 else None
+                for e, d, f in zip(epochs, depths, fractions, strict=True)
+            ]
+        # Since its probe a client has trained the full model: those batches count, and are paid.
+        latency_s = np.array([r.latency_s for r in rates])
+        elapsed = at + latency_s - round_.interval_from
+        going_on = np.array([c in round_.probed for c in clients]) & (self.settings.clock == "honest")
+        done = np.ceil((elapsed - down_s) / batch_s * (1 - TOLERANCE)).clip(1, epochs * batches)
+        done = np.where(going_on, done, 0).astype(np.int64)
+        budget_s = interval - np.maximum(elapsed, down_s + done * batch_s) - latency_s
+        send_s = up_s - latency_s
+        depths = by_cost(profile, epochs * batches - done, batch_s, send_s, budget_s)
+        loads: list[_Load | None] = []
+        for i, depth in enumerate(depths.tolist()):
+            short: int | None = None
+            if depth == 0:  # not even the last layer over all batches: fewer batches
+                depth = 1
+                extra = batches_at_depth_one(profile, batch_s[i], send_s[i], budget_s[i])
+                short = int(done[i]) + extra
+                if extra < 0 and going_on[i]:  # nor the batch it is in: send what is done
+                    left_s = interval - elapsed[i] - latency_s[i]
+                    depth = int(np.count_nonzero(send_s[i] * profile.byte_share <= left_s))
+                    short = max(int((elapsed[i] - down_s[i]) / batch_s[i] * (1 + TOLERANCE)), 1)
+                    extra = 0
+                if extra < 0 or short < 1 or depth < 1:
+                    loads.append(None)
+                    continue
+            loads.append(_Load(int(epochs[i]), depth, float(profile.byte_share[depth - 1]), short))
+        return loads
+
+    def _excuse(self, round_: _Round, client: int) -> Iterator[Command]:
+        reason = "nothing it can train and send fits the interval"
+        if client in round_.probed:
+            yield self._cancel(round_, client, reason)
+        else:
+            del round_.open[client]
+            self._roster.release(client)
+            yield Note(f"not asked: {reason}", client)
+
+    def _cancel(self, round_: _Round, client: int, reason: str) -> Cancel:
+        round_.unknown.discard(client)
+        self._roster.release(client)
+        return Cancel(client, round_.open.pop(client), reason)
+
+    # The interval is over: average what is there (Algorithm 1, line 12).
+
+    def on_arrived(self, event: Arrived) -> Commands:
+        self._rates[event.client] = event.rates
+        if self._round is not None:
+            del self._round.open[event.client]
+            self._round.arrived.append(event)
+        return ()
+
+    def on_timer(self, event: Timer) -> Commands:
+        round_ = self._round
+        if round_ is None:
+            return ()
+        if event.name == END:
+            return self._end(round_, event.at)
+        return self._decide(round_, event.at, self._known(round_))
+
+    def _end(self, round_: _Round, at: float) -> Iterator[Command]:
+        yield CancelTimer(DECIDE)
+        for client in list(round_.open):
+            yield self._cancel(round_, client, "late")
+        for update in round_.arrived:
+            self._roster.release(update.client)
+        if not round_.arrived:
+            yield Note("empty round: nobody arrived")
+        yield Aggregate(
+            tuple(update.task for update in round_.arrived),
+            tuple(float(update.samples) for update in round_.arrived),
+            missing=self.settings.missing,
+        )
+        self._version += 1
+        yield from self._begin(at)

@@ -131,6 +131,15 @@ def test_what_comes_of_closed_tasks_and_timers_never_reaches_the_policy(late):
     assert isinstance(run._recorder.messages[-1], Ignored)
 
 
+def test_a_probe_has_one_profile_and_other_tasks_have_none():
+    run = session([Probe(0, 1, 0, 20)], [train(client=1, task=2)])
+    run.handle(JOIN)
+    run.handle(Joined(0.0, 1, 5))
+    for client, task in ((0, 1), (0, 1), (1, 2), (1, 1)):
+        run.handle(Profiled(1.0, client, task, RATES))
+    assert [event.task for event in run.policy.heard[2:]] == [1]
+
+
 def test_a_timer_that_was_moved_fires_only_at_its_new_time():
     run = session([SetTimer("t", 1.0), SetTimer("t", 2.0)])
     run.handle(Started(0.0))
@@ -157,7 +166,7 @@ def test_an_answer_that_nobody_asked_for_is_ignored_and_a_wanted_one_is_heard():
         ([Started(float("nan"))], "in order"),
         ([Started(0.0), Started(0.0)], "started twice"),
         ([Left(0.0, 0)], "was not online"),
-        ([JOIN, Left(1.0, 0)], "left with open tasks"),
+        ([JOIN, Left(1.0, 0), Joined(2.0, 0, 5)], "open tasks of before"),
     ],
 )
 def test_a_runtime_that_reports_what_cannot_be_is_stopped(events, complaint):

@@ -42,7 +42,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A client went offline; its open tasks were reported as Failed before."""
+    """A client went offline; its open tasks are reported as Failed right after this."""
 
     at: float
     client: int

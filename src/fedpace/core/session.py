@@ -6,6 +6,8 @@ It hands events to the policy, checks what comes back, and writes both into the 
 - work goes only to clients that are online, to each at most `tasks_per_client` at a time;
 - a task is opened once, always from the current version of its model slot, and ends once: it
   arrives, fails, or is cancelled; what comes of it later never reaches the policy;
+- a client that leaves has left before its open tasks fail, so that nobody gives it new ones;
+- a probe has at most one profile;
 - an update is used at most once, and never after it was dropped;
 - an update's version is the one its client downloaded: staleness is counted from there.
 
@@ -13,6 +15,7 @@ A policy that breaks a rule gets a PolicyError, a runtime that does gets a PeerE
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +61,8 @@ class _Task:
     slot: str
     probe: Probe | None
     """What opened the task, until a Train gives it work."""
+    unprofiled: bool
+    """A profile is still to come."""
 
 
 class Session:
@@ -69,8 +74,9 @@ class Session:
         self._recorder = recorder
         self._now = 0.0
         self._started = False
-        self._online: dict[int, int] = {}
-        """Open tasks of each client that is online."""
+        self._online: set[int] = set()
+        self._busy: Counter[int] = Counter()
+        """Open tasks of each client."""
         self._open: dict[int, _Task] = {}
         self._arrived: set[int] = set()
         self._last_task = 0
@@ -128,14 +134,17 @@ class Session:
             case Joined(client=client, samples=samples):
                 if client in self._online:
                     raise PeerError(f"client {client} joined, but is online already")
+                if self._busy[client]:
+                    raise PeerError(
+                        f"client {client} joined with open tasks of before; fail them first"
+                    )
                 if samples < 1:
                     raise PeerError(f"client {client} joined with {samples} samples; it needs data")
-                self._online[client] = 0
+                self._online.add(client)
             case Left(client=client):
                 if client not in self._online:
                     raise PeerError(f"client {client} left, but was not online")
-                if self._online.pop(client) != 0:
-                    raise PeerError(f"client {client} left with open tasks; fail them first")
+                self._online.remove(client)
             case Measured(request=request):
                 if request not in self._requests:
                     self._ignore(f"answer to request {request}")
@@ -149,10 +158,12 @@ class Session:
 
     def _accept_task(self, event: Arrived | Failed | Profiled) -> bool:
         task = self._open.get(event.task)
-        if task is None or task.client != event.client:
+        again = isinstance(event, Profiled) and task is not None and not task.unprofiled
+        if task is None or task.client != event.client or again:
             self._ignore(type(event).__name__.lower(), event.client, event.task)
             return False
         if isinstance(event, Profiled):
+            task.unprofiled = False
             return True
         if isinstance(event, Arrived):
             if event.version != task.version:
@@ -168,7 +179,10 @@ class Session:
         self._recorder.write(Ignored(self._now, what, client, task))
 
     def _close(self, number: int) -> None:
-        self._online[self._open.pop(number).client] -= 1
+        client = self._open.pop(number).client
+        self._busy[client] -= 1
+        if not self._busy[client]:
+            del self._busy[client]
 
     # What goes out
 
@@ -214,7 +228,7 @@ class Session:
         client, number = command.client, command.task
         if client not in self._online:
             raise PolicyError(f"task {number} is for client {client}, which is not online")
-        if self._online[client] >= self.policy.tasks_per_client:
+        if self._busy[client] >= self.policy.tasks_per_client:
             raise PolicyError(f"task {number} is for client {client}, which is busy")
         if number <= self._last_task:
             raise PolicyError(f"task number {number} was used before; take it from new_task()")
@@ -224,8 +238,8 @@ class Session:
                 f"but it is at version {self.version(command.slot)}"
             )
         self._last_task = number
-        self._online[client] += 1
-        self._open[number] = _Task(client, command.version, command.slot, probe)
+        self._busy[client] += 1
+        self._open[number] = _Task(client, command.version, command.slot, probe, probe is not None)
 
     def _give_work(self, command: Train) -> None:
         depth = command.work.depth

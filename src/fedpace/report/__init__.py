@@ -1,0 +1,1 @@
+"""Reads journals: summaries, tables and figures."""

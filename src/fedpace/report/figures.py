@@ -1,0 +1,124 @@
+"""The paper's Figure 1 for any policies: accuracy over time, clients a round, participation."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+
+from fedpace.core.errors import ConfigError
+from fedpace.report.panels import (
+    FAINT,
+    INK,
+    Colours,
+    Groups,
+    accuracy_panel,
+    clients_panel,
+    participation_panel,
+)
+
+# Okabe and Ito: told apart also by people who do not see all colours.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+
+
+def figure(groups: Groups, path_stem: Path, title: str | None = None) -> list[Path]:
+    """Draw the runs of each label (one run a seed) to `path_stem`.png and .svg; their paths."""
+    if not groups:
+        raise ConfigError("there are no runs to draw; give at least one label with its summaries")
+    for label, runs in groups.items():
+        if not runs:
+            raise ConfigError(f"there are no runs under {label!r}; give at least one, or leave it out")
+    if len(groups) > len(COLOURS):
+        raise ConfigError(
+            f"{len(groups)} labels to draw, but only {len(COLOURS)} colours can be told apart; "
+            "draw them in several figures"
+        )
+    colours = dict(zip(groups, COLOURS, strict=False))
+    with matplotlib.rc_context(_style()):
+        layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06, wspace=0.03)
+        drawing = Figure(figsize=(11.6, 4.5 if title else 4.2), layout=layout, facecolor="white")
+        left, middle, right = drawing.subplots(1, 3, width_ratios=(1.25, 1, 1))
+        accuracy_panel(left, groups, colours)
+        clients_panel(middle, groups, colours)
+        participation_panel(right, groups, colours)
+        _legend(drawing, colours, title)
+        _note(drawing, groups)
+        return [_save(drawing, path_stem, kind) for kind in ("png", "svg")]
+
+
+def _legend(drawing: Figure, colours: Colours, title: str | None) -> None:
+    """The one legend, with the figure's title above it."""
+    width = max(map(len, colours)) + 8
+    drawing.legend(
+        [Line2D([], [], color=colour, linewidth=5) for colour in colours.values()],
+        list(colours),
+        title=title,
+        title_fontproperties=FontProperties(size=13, weight="bold"),
+        alignment="left",
+        loc="outside upper left",
+        ncols=min(len(colours), max(130 // width, 1)),
+        frameon=False,
+        fontsize=11,
+        borderpad=0.2,
+        columnspacing=2.5,
+    )
+
+
+def _note(drawing: Figure, groups: Groups) -> None:
+    """What strong and faint mean."""
+    seeds = {len(runs) for runs in groups.values()}
+    note = "(b) running mean; faint: single rounds"
+    if max(seeds) > 1 and any(run.accuracy for runs in groups.values() for run in runs):
+        count = f"{max(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
+        note = f"(a) mean over {count} seeds; band: lowest to highest     {note}"
+    drawing.supxlabel(note, x=0.99, ha="right", fontsize=8.5, color=FAINT)
+
+
+def _save(drawing: Figure, path_stem: Path, kind: str) -> Path:
+    """Write to a temporary name and rename, so that no half-written picture is ever found."""
+    path = path_stem.with_name(f"{path_stem.name}.{kind}")
+    part = path.with_name(path.name + ".part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        # No date: the same runs give the same bytes.
+        drawing.savefig(part, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def _style() -> dict[Any, Any]:
+    """Settings of matplotlib while the figure is drawn."""
+    return {
+        "font.family": "DejaVu Sans",
+        "font.size": 10,
+        "text.color": INK,
+        "axes.edgecolor": FAINT,
+        "axes.labelcolor": INK,
+        "axes.linewidth": 0.8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 11,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.titlepad": 10,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": "#e6e6e6",
+        "grid.linewidth": 0.8,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "xtick.labelcolor": INK,
+        "ytick.labelcolor": INK,
+        "lines.linewidth": 2.0,
+        "lines.solid_capstyle": "round",
+        # A label is text, also when it has a dollar sign.
+        "text.parse_math": False,
+        # Names of elements in the SVG are made from this, and not at random.
+        "svg.hashsalt": "fedpace",
+    }

@@ -1,0 +1,135 @@
+"""The three panels of the figure. Only figures.py uses this."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
+
+from fedpace.report.curves import (
+    accuracy_curve,
+    clients_curve,
+    participation_histogram,
+    round_up,
+    thin,
+)
+from fedpace.report.summary import Summary
+from fedpace.report.units import time_unit
+
+INK, FAINT = "#333333", "#8a8a8a"
+
+Groups = Mapping[str, Sequence[Summary]]
+Colours = Mapping[str, str]
+
+
+def accuracy_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
+    """Accuracy over virtual time: mean over seeds, band from lowest to highest."""
+    axes.set_title("(a) Accuracy over time")
+    curves = {label: accuracy_curve(runs) for label, runs in groups.items()}
+    drawn = {label: curve for label, curve in curves.items() if curve is not None}
+    if not drawn:
+        _say(axes, "timing only", "no accuracy was measured")
+        return
+    unit, unit_s = time_unit(max(times[-1] for times, *_ in drawn.values()))
+    for label, (times, mean, low, high) in drawn.items():
+        if (high > low).any():
+            axes.fill_between(
+                times / unit_s, 100 * low, 100 * high, color=colours[label], alpha=0.18, linewidth=0
+            )
+        _line(axes, times / unit_s, 100 * mean, colours[label])
+    axes.set(xlabel=f"virtual time ({unit})", ylabel="test accuracy (%)")
+    axes.set_xlim(left=0)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, 0), min(top, 100))
+
+
+def clients_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
+    """Updates in each round: every round of every seed faint, their running mean strong."""
+    axes.set_title("(b) Clients a round")
+    lengths = [max(run.rounds for run in runs) for runs in groups.values()]
+    lengths = [length for length in lengths if length]
+    if not lengths:
+        _say(axes, "no rounds", "nothing was aggregated")
+        return
+    highest = 0
+    for label, runs in groups.items():
+        for run in runs:
+            rounds = thin(np.arange(run.rounds), 2000)
+            values = np.array(run.clients_per_round, dtype=float)[rounds]
+            axes.plot(rounds + 1, values, color=colours[label], linewidth=0.7, alpha=0.22)
+            highest = max(highest, *run.clients_per_round, 0)
+    for label, runs in groups.items():
+        mean = clients_curve(runs)
+        if len(mean):
+            rounds = thin(np.arange(len(mean)), 2000)
+            _line(axes, rounds + 1, mean[rounds], colours[label])
+    # On a linear axis few long rounds would be a dot beside many short ones.
+    log = max(lengths) >= 15 * min(lengths)
+    if log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.set_xlim(left=0)
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 5, 10]))
+    axes.set_ylim(0, 1.1 * max(highest, 1))
+    axes.set(xlabel="round (log scale)" if log else "round", ylabel="clients aggregated")
+
+
+def participation_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
+    """One histogram above the other, the first label on top, each to its own height."""
+    axes.set_title("(c) Participation of each client")
+    rates = [rate for runs in groups.values() for run in runs for rate in run.participation.values()]
+    highest = round_up(max(rates, default=0.0))
+    left, end = 0.0, highest
+    for place, (label, runs) in enumerate(reversed(list(groups.items()))):
+        counts, edges, mean = participation_histogram(runs, highest)
+        heights = 0.68 * counts / max(counts.max(), 1)
+        left, end = min(left, edges[0]), max(end, edges[-1])
+        width = 92 * (edges[1] - edges[0])
+        axes.bar(
+            100 * edges[:-1],
+            heights,
+            width,
+            place,
+            align="edge",
+            color=colours[label],
+            linewidth=0,
+        )
+        axes.axhline(place, color=FAINT, linewidth=0.8)
+        axes.plot(
+            [100 * mean] * 2, [place, place + 0.9], color=INK, linewidth=1.1, solid_capstyle="butt"
+        )
+        right = mean > 0.75 * highest
+        axes.annotate(
+            f"mean {100 * mean:.{0 if highest > 0.2 else 1 if highest > 0.02 else 2}f}%",
+            (100 * mean, place + 0.9),
+            xytext=(-4 if right else 4, 0.5),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="top",
+            fontsize=9,
+        )
+    axes.set(xlabel="rounds that a client is part of (%)", ylabel="clients")
+    if len(groups) > 1:
+        axes.set_ylabel("clients (each to its own scale)")
+    axes.set_yticks([])
+    axes.grid(visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlim(100 * left, 100 * end)
+    axes.set_ylim(0, len(groups))
+
+
+def _line(axes: Axes, x: np.ndarray, y: np.ndarray, colour: str) -> None:
+    """A line with a dot where it ends; a single point is the dot alone."""
+    axes.plot(x, y, color=colour)
+    axes.plot(x[-1], y[-1], "o", color=colour, markersize=5.5, clip_on=False)
+
+
+def _say(axes: Axes, what: str, why: str) -> None:
+    """An empty panel that says why it is empty."""
+    axes.set(xticks=[], yticks=[])
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.text(0.5, 0.53, what, transform=axes.transAxes, ha="center", fontsize=15, color=FAINT)
+    axes.text(0.5, 0.44, why, transform=axes.transAxes, ha="center", fontsize=10, color=FAINT)

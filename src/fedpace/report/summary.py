@@ -1,0 +1,150 @@
+"""What a run comes to: the numbers of "What is reported", from one pass over its journal."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from fedpace.core.codec import Message
+from fedpace.core.errors import JournalError
+from fedpace.core.journal import Header, read
+from fedpace.report.tally import Tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One run. Seconds are virtual; shares and accuracies lie in [0, 1]; rounds are of slot "global".
+
+    label: how people call the run, from the header's run settings, else the policy's name.
+    accuracy, loss: (time_s, value) of every evaluation of slot "global"; a loss that was not finite
+    is left out.
+    clients_per_round: updates in each round; round_times: when each round was aggregated.
+    participation: client -> rounds it was aggregated in / rounds, for everyone who ever joined.
+    finished: why the run ended, None for a journal that breaks off; end_s: when.
+    idle_share: 1 - busy / online client-seconds; busy from a task's Probe or Train to its end.
+    down_bytes: the whole model once a task; up_bytes: what arrived.
+    cancelled: reason -> tasks; dropped: updates that arrived and were thrown away.
+    mean_staleness: versions of its own slot that an update was behind when it was aggregated.
+    mean_depth: layers an aggregated update carries; mean_depth_share: of the model's layers.
+    None stands where there is nothing to take a mean of.
+    """
+
+    policy: str
+    label: str
+    seed: int
+    accuracy: list[tuple[float, float]]
+    loss: list[tuple[float, float]]
+    rounds: int
+    empty_rounds: int
+    clients_per_round: list[int]
+    round_times: list[float]
+    participation: dict[int, float]
+    finished: str | None
+    end_s: float
+    idle_share: float | None
+    down_bytes: int
+    up_bytes: int
+    tasks: int
+    arrived: int
+    failed: int
+    dropped: int
+    cancelled: dict[str, int]
+    mean_staleness: float | None
+    mean_depth: float | None
+    mean_depth_share: float | None
+
+    @classmethod
+    def of(cls, header: Header, messages: Iterable[Message]) -> Self:
+        """The summary of a journal's messages, which are gone through once."""
+        tally = Tally()
+        for message in messages:
+            tally.write(message)
+        return cls.from_tally(header, tally)
+
+    @classmethod
+    def from_tally(cls, header: Header, tally: Tally) -> Self:
+        """The summary of what was counted so far."""
+        busy_s, online_s = tally.seconds()
+        rounds = len(tally.round_times)
+        depth = tally.depth / tally.aggregated if tally.aggregated else None
+        label = header.run.get("label")
+        return cls(
+            policy=header.policy,
+            label=label if isinstance(label, str) and label else header.policy,
+            seed=header.context.seed,
+            accuracy=[(fact.at, fact.accuracy) for fact in tally.evaluations],
+            loss=[(fact.at, fact.loss) for fact in tally.evaluations if fact.loss is not None],
+            rounds=rounds,
+            empty_rounds=tally.clients_per_round.count(0),
+            clients_per_round=list(tally.clients_per_round),
+            round_times=list(tally.round_times),
+            participation={c: n / max(rounds, 1) for c, n in sorted(tally.rounds_of.items())},
+            finished=tally.finished,
+            end_s=tally.last_s if tally.end_s is None else tally.end_s,
+            # Sums of many floats can miss each other by a rounding.
+            idle_share=max(0.0, 1 - busy_s / online_s) if online_s > 0 else None,
+            down_bytes=tally.tasks * header.context.model.total_bytes,
+            up_bytes=tally.up_bytes,
+            tasks=tally.tasks,
+            arrived=tally.arrived,
+            failed=tally.failed,
+            dropped=tally.dropped,
+            cancelled=dict(sorted(tally.cancelled.items())),
+            mean_staleness=tally.staleness / tally.aggregated if tally.aggregated else None,
+            mean_depth=depth,
+            mean_depth_share=None if depth is None else depth / header.context.model.depth,
+        )
+
+    def time_to(self, target: float) -> float | None:
+        """Time of the first evaluation with at least this accuracy, in seconds; None for never."""
+        return next((at for at, accuracy in self.accuracy if accuracy >= target), None)
+
+    @property
+    def best_accuracy(self) -> float | None:
+        return max((accuracy for _, accuracy in self.accuracy), default=None)
+
+    @property
+    def final_accuracy(self) -> float | None:
+        return self.accuracy[-1][1] if self.accuracy else None
+
+    @property
+    def mean_participation(self) -> float:
+        """Mean over clients; 0 when nobody ever joined."""
+        return sum(self.participation.values()) / max(len(self.participation), 1)
+
+    @property
+    def mean_clients(self) -> float:
+        """Mean updates a round, empty rounds included; 0 without rounds."""
+        return sum(self.clients_per_round) / max(self.rounds, 1)
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.down_bytes + self.up_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON values: clients become strings, a loss that is not finite None."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["accuracy"] = [[at, _finite(value)] for at, value in self.accuracy]
+        values["loss"] = [[at, _finite(value)] for at, value in self.loss]
+        values["participation"] = {str(c): rate for c, rate in self.participation.items()}
+        values["best_accuracy"] = self.best_accuracy
+        values["final_accuracy"] = self.final_accuracy
+        values["mean_participation"] = self.mean_participation
+        values["mean_clients"] = self.mean_clients
+        return values
+
+
+def summarise(path: Path) -> Summary:
+    """The summary of the journal at `path`; JournalError names the line that is broken."""
+    header, messages = read(path)
+    try:
+        return Summary.of(header, messages)
+    except JournalError as error:
+        if str(path) in str(error):
+            raise
+        raise JournalError(f"{path}, {error}") from error
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

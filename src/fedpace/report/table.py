@@ -1,0 +1,110 @@
+"""Policies beside each other, for a terminal or a README: one row a label.
+
+A time to a target is a mean only when every seed got there; a mean over the lucky ones would flatter
+a policy that sometimes fails, so it is shown apart, with how many they were.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from fedpace.report.rows import Reach, Row, Spread, rows
+from fedpace.report.summary import Summary
+from fedpace.report.units import byte_unit, decimals, time_unit
+
+__all__ = ["compare_table", "markdown", "rows"]
+
+
+def compare_table(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> Table:
+    """The table for a terminal."""
+    table_rows = rows(groups, targets)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        caption=_caption(table_rows),
+        caption_justify="left",
+    )
+    table.add_column("policy", overflow="fold")
+    columns = _columns(table_rows, targets)
+    for header, _ in columns:
+        table.add_column(header, justify="right", overflow="fold")
+    for i, row in enumerate(table_rows):
+        table.add_row(escape(row.label), *(cells[i] for _, cells in columns))
+    return table
+
+
+def markdown(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> str:
+    """The table for a README, with its caption below."""
+    table_rows = rows(groups, targets)
+    columns = _columns(table_rows, targets)
+    lines = [["policy", *(header for header, _ in columns)], ["---", *("---:" for _ in columns)]]
+    for i, row in enumerate(table_rows):
+        lines.append([row.label.replace("|", "\\|"), *(cells[i] for _, cells in columns)])
+    table = "\n".join("| " + " | ".join(line).replace("\n", " ") + " |" for line in lines)
+    return f"{table}\n\n{_caption(table_rows)}\n"
+
+
+def _columns(table_rows: list[Row], targets: Sequence[float]) -> list[tuple[str, list[str]]]:
+    """Headers with their units, and the cells below; line breaks where they may be narrow.
+
+    Runs without any evaluation have no columns about accuracy.
+    """
+    times = [r.time_s.mean for row in table_rows for r in row.times if r.time_s]
+    unit, unit_s = time_unit(max(times, default=0.0))
+    size, size_bytes = byte_unit(
+        max((r.moved_bytes.mean for r in table_rows if r.moved_bytes), default=0)
+    )
+    out: list[tuple[str, list[str]]] = []
+
+    def column(
+        header: str, pick: Callable[[Row], Spread | None], per: float, spread: bool, most: int = 3
+    ) -> None:
+        values = [pick(row) for row in table_rows]
+        smallest = min((v.mean / per for v in values if v and v.mean > 0), default=1.0)
+        digits = min(decimals(smallest), most)
+        out.append((header, [_number(v, per, digits, spread) for v in values]))
+
+    if any(row.best_accuracy for row in table_rows):
+        for i, target in enumerate(targets):
+            header = f"to {100 * target:g}%\n({unit})"
+            out.append((header, _time_cells([row.times[i] for row in table_rows], unit_s)))
+        column("best\n(%)", lambda row: row.best_accuracy, 0.01, True)
+        column("final\n(%)", lambda row: row.final_accuracy, 0.01, True)
+    column("rounds", lambda row: row.rounds, 1, False, most=0)
+    column("participation\n(%)", lambda row: row.participation, 0.01, False)
+    column("clients\na round", lambda row: row.clients, 1, False)
+    column("idle\n(%)", lambda row: row.idle, 0.01, False)
+    column(f"moved\n({size})", lambda row: row.moved_bytes, size_bytes, False)
+    return out
+
+
+def _time_cells(reaches: list[Reach], unit_s: float) -> list[str]:
+    means = [r.time_s.mean / unit_s for r in reaches if r.time_s and r.time_s.mean > 0]
+    digits = decimals(min(means, default=1.0))
+    cells = []
+    for reach in reaches:
+        text = _number(reach.time_s, unit_s, digits, True)
+        if reach.reached < reach.seeds:
+            mean = f",\nmean {reach.time_s.mean / unit_s:.{digits}f}" if reach.time_s else ""
+            text = f"n/a\n({reach.reached}/{reach.seeds} reached{mean})"
+        elif reach.factor is not None and len(reaches) > 1:
+            text = f"{text}\n({reach.factor:.2f}x)"
+        cells.append(text)
+    return cells
+
+
+def _number(value: Spread | None, per: float, digits: int, spread: bool) -> str:
+    if value is None:
+        return "n/a"
+    sd = f" ± {value.sd / per:.{digits}f}" if spread and value.sd is not None else ""
+    return f"{value.mean / per:.{digits}f}{sd}"
+
+
+def _caption(table_rows: list[Row]) -> str:
+    seeds = {row.seeds for row in table_rows}
+    if max(seeds, default=1) == 1:
+        return "One seed; times are virtual."
+    count = str(min(seeds)) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
+    return f"Mean ± standard deviation over {count} seeds; times are virtual."

@@ -1,0 +1,172 @@
+"""The one pass over a journal: what is counted while its messages go by.
+
+Memory grows with clients, rounds, evaluations and updates that wait for their use, never with the
+length of the journal. Times are virtual seconds. A command was given at the last event's time.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from fedpace.core.codec import Message
+from fedpace.core.commands import GLOBAL, Aggregate, Cancel, Command, Drop, Finish, Probe, Train
+from fedpace.core.errors import JournalError
+from fedpace.core.events import Arrived, Event, Failed, Joined, Left
+from fedpace.core.facts import Evaluated, Fact, Finished
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """An update that waits for its use."""
+
+    client: int
+    slot: str
+    version: int
+    depth: int
+
+
+class Tally:
+    """Counts of a run so far; a session can write straight into it, as into a journal."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.now = 0.0
+        """Time of the last event."""
+        self.last_s = 0.0
+        """Latest time that anything named."""
+        self.end_s: float | None = None
+        self.finished: str | None = None
+        self.evaluations: list[Evaluated] = []
+        """Of the slot "global"."""
+        self.round_times: list[float] = []
+        self.clients_per_round: list[int] = []
+        self.rounds_of: dict[int, int] = {}
+        """Rounds that each client took part in, for everyone who ever joined."""
+        self.tasks = self.arrived = self.failed = self.dropped = self.up_bytes = 0
+        self.cancelled: Counter[str] = Counter()
+        self.aggregated = self.staleness = self.depth = 0
+        """Updates used, and the sums of their staleness and depth, over all slots."""
+        self._versions: Counter[str] = Counter()
+        self._open: dict[int, tuple[int, str]] = {}
+        """Open task -> its client and the slot it was sent."""
+        self._updates: dict[int, _Update] = {}
+        self._held: Counter[int] = Counter()
+        """Open tasks of each client that has any."""
+        self._online_since: dict[int, float] = {}
+        self._busy_since: dict[int, float] = {}
+        self._online_s = self._busy_s = 0.0
+
+    def write(self, message: Message) -> None:
+        """Count one message; they must come in the journal's order."""
+        self.messages += 1
+        if isinstance(message, Event):
+            self._event(message)
+        elif isinstance(message, Fact):
+            self._fact(message)
+        else:
+            self._command(message)
+
+    def seconds(self) -> tuple[float, float]:
+        """Busy and online client-seconds; what is open or online counts until the end.
+
+        A client with several open tasks is busy once, so busy never exceeds online.
+        """
+        end = self.last_s if self.end_s is None else self.end_s
+        busy = self._busy_s + sum(end - since for since in self._busy_since.values())
+        online = self._online_s + sum(end - since for since in self._online_since.values())
+        return busy, online
+
+    def _advance(self, at: float) -> None:
+        if not at >= self.now:
+            raise self._error(f"time {at} comes after time {self.now}; events must be in order")
+        self.now = at
+        self.last_s = max(self.last_s, at)
+
+    def _event(self, event: Event) -> None:
+        self._advance(event.at)
+        match event:
+            case Arrived():
+                slot = self._close(event.client, event.task)
+                self.arrived += 1
+                self.up_bytes += event.up_bytes
+                self._updates[event.task] = _Update(event.client, slot, event.version, event.depth)
+            case Failed():
+                self._close(event.client, event.task)
+                self.failed += 1
+            case Joined(client=client):
+                if client in self._online_since:
+                    raise self._error(f"client {client} joined, but is online already")
+                if client in self._busy_since:
+                    raise self._error(f"client {client} joined with open tasks of before")
+                self._online_since[client] = event.at
+                self.rounds_of.setdefault(client, 0)
+            case Left(client=client):
+                self._online_s += event.at - self._online_since.pop(client, event.at)
+
+    def _fact(self, fact: Fact) -> None:
+        self.last_s = max(self.last_s, fact.at)
+        match fact:
+            case Evaluated(slot=slot) if slot == GLOBAL:
+                self.evaluations.append(fact)
+            case Finished(at=at, reason=reason):
+                self.end_s, self.finished = at, reason
+
+    def _command(self, command: Command) -> None:
+        match command:
+            case Probe() | Train():
+                # A Train for a probed task gives it work; the model was sent with the Probe.
+                if command.task not in self._open:
+                    self._open_task(command)
+            case Cancel(client=client, task=task, reason=reason):
+                self._close(client, task)
+                self.cancelled[reason] += 1
+            case Drop(task=task):
+                self._use(task)
+                self.dropped += 1
+            case Aggregate():
+                self._aggregate(command)
+            case Finish(reason=reason):
+                self.finished = reason
+
+    def _open_task(self, command: Probe | Train) -> None:
+        client = command.client
+        if client not in self._online_since:
+            raise self._error(f"task {command.task} is for client {client}, which is not online")
+        self.tasks += 1
+        self._open[command.task] = (client, command.slot)
+        self._held[client] += 1
+        self._busy_since.setdefault(client, self.now)
+
+    def _close(self, client: int, task: int) -> str:
+        """End an open task; the slot that it was sent."""
+        owner, slot = self._open.pop(task, (None, ""))
+        if owner != client:
+            raise self._error(f"task {task} of client {client} ends, but no such task is open")
+        self._held[client] -= 1
+        if not self._held[client]:
+            del self._held[client]
+            self._busy_s += self.now - self._busy_since.pop(client)
+        return slot
+
+    def _use(self, task: int) -> _Update:
+        update = self._updates.pop(task, None)
+        if update is None:
+            raise self._error(f"the update of task {task} is used, but it never came or is used up")
+        return update
+
+    def _aggregate(self, command: Aggregate) -> None:
+        updates = [self._use(task) for task in command.tasks]
+        for update in updates:
+            self.staleness += self._versions[update.slot] - update.version
+            self.depth += update.depth
+        self.aggregated += len(updates)
+        self._versions[command.slot] += 1
+        if command.slot != GLOBAL:
+            return
+        self.round_times.append(self.now)
+        self.clients_per_round.append(len(updates))
+        for client in {update.client for update in updates}:
+            self.rounds_of[client] += 1
+
+    def _error(self, problem: str) -> JournalError:
+        # Line 1 is the header, so message n stands on line n + 1.
+        return JournalError(f"line {self.messages + 1}: {problem}; the journal is damaged or edited")

@@ -1,0 +1,143 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from fedpace.core.errors import ConfigError
+from fedpace.report.table import compare_table, markdown, rows
+
+
+def reaching(summary, *times, **values):
+    """One run a seed; each reaches 70% at its time, or never."""
+    return [
+        summary(accuracy=[(0.0, 0.1), (time, 0.7)] if time else [(0.0, 0.1), (99.0, 0.6)], **values)
+        for time in times
+    ]
+
+
+def printed(table, width=200):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def cells(text):
+    """The cells of a markdown table: {label: {header: cell}}."""
+    lines = [
+        [c.strip() for c in line.strip("|").split(" | ")] for line in text.splitlines() if "|" in line
+    ]
+    return {line[0]: dict(zip(lines[0], line, strict=True)) for line in lines[2:]}
+
+
+def test_time_to_a_target_is_mean_and_sample_deviation_over_seeds(summary):
+    groups = {"timely": reaching(summary, 90, 120, 150), "sync": reaching(summary, 600, 600, 660)}
+    table = cells(markdown(groups, [0.7]))
+    assert table["timely"]["to 70% (min)"] == "2.0 ± 0.5 (1.00x)"
+    assert table["sync"]["to 70% (min)"] == "10.3 ± 0.6 (5.17x)"
+
+
+def test_the_unit_of_time_suits_the_longest_of_the_table(summary):
+    assert "to 70% (s)" in markdown({"a": reaching(summary, 100)}, [0.7])
+    assert "to 70% (min)" in markdown(
+        {"a": reaching(summary, 100), "b": reaching(summary, 4000)}, [0.7]
+    )
+    assert "to 70% (h)" in markdown({"a": reaching(summary, 20_000)}, [0.7])
+    assert "to 70% (days)" in markdown({"a": reaching(summary, 1_000_000)}, [0.7])
+
+
+def test_one_seed_has_no_deviation(summary):
+    text = markdown({"a": reaching(summary, 100)}, [0.7])
+    assert cells(text)["a"]["to 70% (s)"] == "100"
+    assert "±" not in text
+    assert "One seed" in text
+
+
+def test_a_target_that_not_all_seeds_reach_is_no_mean(summary):
+    groups = {"a": reaching(summary, 60, 60, 60), "b": reaching(summary, 30, None, 50)}
+    table = cells(markdown(groups, [0.7, 0.8]))
+    assert table["b"]["to 70% (s)"] == "n/a (2/3 reached, mean 40.0)"
+    assert table["a"]["to 80% (s)"] == "n/a (0/3 reached)"
+
+
+def test_a_factor_needs_all_seeds_of_both_rows(summary):
+    groups = {"a": reaching(summary, 30, None), "b": reaching(summary, 60, 60)}
+    first, second = rows(groups, [0.7])
+    assert first.times[0].factor is None
+    assert second.times[0].factor is None
+    assert (first.times[0].reached, first.times[0].seeds) == (1, 2)
+    assert cells(markdown(groups, [0.7]))["b"]["to 70% (s)"] == "60.0 ± 0.0"
+
+
+def test_a_target_met_before_any_training_gives_no_factor(summary):
+    run = summary(accuracy=[(0.0, 0.9)])
+    first, second = rows({"a": [run], "b": [run]}, [0.5])
+    assert (first.times[0].factor, second.times[0].factor) == (None, None)
+
+
+def test_the_other_columns_are_means_in_readable_units(summary):
+    runs = reaching(summary, 10, 20)
+    runs[1] = summary(
+        accuracy=[(0.0, 0.9), (5.0, 0.8)],
+        clients_per_round=[6, 0, 0, 2],
+        participation={0: 0.5, 1: 0.0},
+        idle_share=0.35,
+        down_bytes=5_000_000,
+    )
+    row = cells(markdown({"a": runs}, []))["a"]
+    assert row["best (%)"] == "80.0 ± 14.1"
+    assert row["final (%)"] == "75.0 ± 7.1"
+    assert row["rounds"] == "3"
+    assert row["participation (%)"] == "50.0"
+    assert row["clients a round"] == "3.0"
+    assert row["idle (%)"] == "30.0"
+    assert row["moved (MB)"] == "5.0"
+
+
+def test_a_small_share_is_not_rounded_to_nothing(summary):
+    groups = {"a": [summary(participation={0: 0.0004})], "b": [summary(participation={0: 0.5})]}
+    table = cells(markdown(groups, []))
+    assert table["a"]["participation (%)"] == "0.040"
+    assert table["b"]["participation (%)"] == "50.000"
+
+
+def test_timing_only_runs_have_no_columns_about_accuracy(summary):
+    text = markdown({"a": [summary()]}, [0.7])
+    assert "70%" not in text
+    assert "best" not in text
+    assert cells(text)["a"]["rounds"] == "2"
+
+
+def test_the_terminal_table_holds_the_same_cells(summary):
+    groups = {"timely": reaching(summary, 90, 120, 150), "sync": reaching(summary, 600, None, 660)}
+    text = printed(compare_table(groups, [0.7]))
+    for part in ("timely", "2.0 ± 0.5", "(1.00x)", "(2/3 reached,", "mean 10.5)", "over 3 seeds"):
+        assert part in text
+
+
+def test_a_narrow_terminal_loses_no_column(summary):
+    groups = {"timely": reaching(summary, 90, 120, 150), "sync": reaching(summary, 600, None, 660)}
+    text = printed(compare_table(groups, [0.6, 0.7]), width=72)
+    assert "moved" in text
+    assert max(map(len, text.splitlines())) <= 72
+
+
+def test_a_label_is_never_taken_for_markup(summary):
+    groups = {"[bold]a|b": [summary()]}
+    assert "[bold]a|b" in printed(compare_table(groups, []))
+    assert r"[bold]a\|b" in markdown(groups, [])
+
+
+def test_seeds_that_differ_between_rows_are_said(summary):
+    text = markdown({"a": [summary()], "b": [summary(), summary()]}, [])
+    assert "over 1 to 2 seeds" in text
+
+
+@pytest.mark.parametrize("target", [0.0, -0.1, 70, float("nan")])
+def test_a_target_that_is_no_share_is_refused(summary, target):
+    with pytest.raises(ConfigError, match=r"set it in \(0, 1\]"):
+        rows({"a": [summary()]}, [target])
+
+
+def test_a_label_without_runs_is_refused():
+    with pytest.raises(ConfigError, match="no runs under 'a'"):
+        rows({"a": []}, [0.5])

@@ -1,0 +1,88 @@
+"""When each module of a model runs: one forward pass, watched by hooks."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of one module in one forward pass, in ticks that rise with every entry and exit.
+
+    starts: entry of each call, rising; end: exit of the last call;
+    callers: names of the modules in whose forward it was called ("" is the model itself).
+    """
+
+    starts: tuple[int, ...]
+    end: int
+    callers: frozenset[str]
+
+    @property
+    def last(self) -> int:
+        """Entry of the last call."""
+        return self.starts[-1]
+
+
+class _Recorder:
+    """Collects starts, ends and callers while its hooks sit on a model."""
+
+    def __init__(self) -> None:
+        self.starts: dict[str, list[int]] = defaultdict(list)
+        self.ends: dict[str, int] = {}
+        self.callers: dict[str, set[str]] = defaultdict(set)
+        self._running: list[str] = []
+        self._tick = 0
+
+    def enter(self, name: str) -> Callable[[nn.Module, Any], None]:
+        def hook(module: nn.Module, args: Any) -> None:
+            self.starts[name].append(self._tick)
+            self.callers[name].update(self._running[-1:])
+            self._running.append(name)
+            self._tick += 1
+
+        return hook
+
+    def leave(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            self.ends[name] = self._tick
+            self._running.pop()
+            self._tick += 1
+
+        return hook
+
+
+def record_calls(model: nn.Module, inputs: Tensor) -> dict[str, Calls]:
+    """Calls of every module that a training-mode pass over `inputs` runs, by module name.
+
+    Parameters, persistent buffers, modes and the global generator are left as they were.
+    """
+    if len(inputs) == 1:  # batch normalisation refuses to train on one value a channel
+        inputs = torch.cat([inputs, inputs])
+    kept = model.state_dict().keys()
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if name in kept}
+    modes = [(module, module.training) for module in model.modules()]
+    recorder = _Recorder()
+    hooks = []
+    for name, module in model.named_modules():
+        hooks.append(module.register_forward_pre_hook(recorder.enter(name)))
+        hooks.append(module.register_forward_hook(recorder.leave(name)))
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            model.train()
+            model(inputs)
+            for name, buffer in model.named_buffers():
+                if name in buffers:
+                    buffer.copy_(buffers[name])
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module, training in modes:
+            module.training = training
+    return {
+        name: Calls(tuple(starts), recorder.ends[name], frozenset(recorder.callers[name]))
+        for name, starts in recorder.starts.items()
+    }

@@ -1,0 +1,137 @@
+"""Small models for images, built without torchvision."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.init import kaiming_normal_, zeros_
+
+from fedpace.learn.names import unknown
+
+
+def mlp(in_channels: int, classes: int) -> nn.Module:
+    """784-32-16-10 for 28x28 images: three layers, 26 thousand parameters."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(in_channels * 28 * 28, 32),
+        nn.ReLU(),
+        nn.Linear(32, 16),
+        nn.ReLU(),
+        nn.Linear(16, classes),
+    )
+
+
+def cnn(in_channels: int, classes: int) -> nn.Module:
+    """Five layers for 28x28 images, 63 thousand parameters, made for one CPU core.
+
+    Pooling comes before ReLU, which then has a quarter of the work; channels last is the memory
+    format in which CPU pooling is quick.
+    """
+    model = nn.Sequential(
+        nn.Conv2d(in_channels, 8, 5, stride=2, padding=2),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * 3 * 3, 192),
+        nn.ReLU(),
+        nn.Linear(192, classes),
+    )
+    _he(model)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
+class _Block(nn.Module):
+    """Two convolutions around a shortcut without parameters (He et al. 2016, option A)."""
+
+    def __init__(self, inside: int, outside: int, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.stride = outside // inside
+        self.conv1 = nn.Conv2d(inside, outside, 3, self.stride, padding=1, bias=False)
+        self.norm1 = norm(outside)
+        self.conv2 = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
+        self.norm2 = norm(outside)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = functional.relu(self.norm1(self.conv1(x)))
+        out = self.norm2(self.conv2(out))
+        more = out.shape[1] - x.shape[1]
+        if more:
+            x = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, more))
+        return functional.relu(out + x)
+
+
+def _group_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(8, channels)
+
+
+def resnet20(
+    in_channels: int, classes: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
+) -> nn.Module:
+    """ResNet-20 for 32x32 images (He et al. 2016, section 4.2), 0.27 million parameters."""
+    blocks = [(16, 16), (16, 16), (16, 16), (16, 32), (32, 32), (32, 32), (32, 64), (64, 64), (64, 64)]
+    model = nn.Sequential(
+        nn.Conv2d(in_channels, 16, 3, padding=1, bias=False),
+        norm(16),
+        nn.ReLU(),
+        *(_Block(inside, outside, norm) for inside, outside in blocks),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, classes),
+    )
+    _he(model)
+    return model
+
+
+def vgg11(in_channels: int, classes: int, batch_norm: bool = False) -> nn.Module:
+    """VGG-11 for 32x32 images (Simonyan and Zisserman 2015, A) with dense layers of 512.
+
+    Eleven layers and 9.8 million parameters without batch normalisation.
+    """
+    layers: list[nn.Module] = []
+    channels = in_channels
+    for width, pool in [(64, 1), (128, 1), (256, 0), (256, 1), (512, 0), (512, 1), (512, 0), (512, 1)]:
+        layers.append(nn.Conv2d(channels, width, 3, padding=1))
+        if batch_norm:
+            layers.append(nn.BatchNorm2d(width))
+        if pool:
+            layers.append(nn.MaxPool2d(2))
+        layers.append(nn.ReLU())
+        channels = width
+    for width in (512, 512):
+        layers += [nn.Dropout(), nn.Linear(channels, width), nn.ReLU()]
+        channels = width
+    model = nn.Sequential(*layers[:-6], nn.Flatten(), *layers[-6:], nn.Linear(channels, classes))
+    _he(model)
+    return model
+
+
+def build_model(name: str, in_channels: int, classes: int) -> nn.Module:
+    """A new model by its name; `functools.partial(build_model, name, ...)` is fit for Task.model."""
+    models: dict[str, Callable[[int, int], nn.Module]] = {
+        "mlp": mlp,
+        "cnn": cnn,
+        "resnet20": resnet20,
+        "resnet20-gn": partial(resnet20, norm=_group_norm),
+        "vgg11": vgg11,
+        "vgg11-bn": partial(vgg11, batch_norm=True),
+    }
+    if name not in models:
+        raise unknown("model", name, models)
+    return models[name](in_channels, classes)
+
+
+def _he(model: nn.Module) -> None:
+    """He initialisation: torch's own is too small for ReLU, and costs accuracy in the first rounds."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            kaiming_normal_(module.weight, nonlinearity="relu")
+            if module.bias is not None:
+                zeros_(module.bias)

@@ -1,0 +1,39 @@
+"""A client's optimiser, by its class name in torch.optim."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fedpace.core.errors import ConfigError
+from fedpace.learn.names import unknown
+from fedpace.learn.settings import TrainSettings
+
+
+def client_optimiser(settings: TrainSettings, params: Sequence[Tensor]) -> Optimizer:
+    """A new optimiser over `params`; the settings must have passed `check_optimiser`."""
+    kind: Callable[..., Optimizer] = getattr(torch.optim, settings.optimiser)
+    return kind(params, lr=settings.lr, **settings.options)
+
+
+def check_optimiser(settings: TrainSettings) -> None:
+    """Refuse what cannot make a plain step: one is made, with a parameter of its own."""
+    known = {
+        name
+        for name, value in vars(torch.optim).items()
+        if isinstance(value, type) and issubclass(value, Optimizer) and value is not Optimizer
+    }
+    if settings.optimiser not in known:
+        raise unknown("optimiser", settings.optimiser, known)
+    if "lr" in settings.options:
+        raise ConfigError("options holds lr; give it as the setting lr instead")
+    param = nn.Parameter(torch.zeros(1))
+    param.grad = torch.zeros(1)
+    try:
+        client_optimiser(settings, [param]).step()
+    except Exception as error:  # torch raises ValueError, TypeError, RuntimeError and others here
+        raise ConfigError(
+            f"optimiser {settings.optimiser} cannot be used with lr {settings.lr} and options "
+            f"{dict(settings.options)}: {error}; see torch.optim.{settings.optimiser} for its arguments"
+        ) from error

@@ -1,0 +1,208 @@
+"""What training a model to each depth costs, found by running one training step at every depth.
+
+"flops": operations counted, the same on every machine; "clock": seconds on this machine;
+"ideal": the TimelyFL paper's reading, cost proportional to the bytes that are trained.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from fedpace.core.model import LayerCost, ModelProfile
+from fedpace.learn.cut import Cut
+from fedpace.learn.layers import Bound, Layout
+
+Method = Literal["flops", "clock", "ideal"]
+Loss = Callable[[Any, Tensor], Tensor]
+
+_REPEATS = 9
+
+
+def profile(
+    model: nn.Module,
+    layout: Layout,
+    inputs: Tensor,
+    targets: Tensor,
+    loss: Loss,
+    method: Method = "flops",
+) -> ModelProfile:
+    """Cost of every layer and every cut for one batch; weights and generator stay as they are.
+
+    Forward costs sum up to the step without a backward pass (depth 0). A layer's backward cost is
+    what the step at its depth costs more than the step one layer less deep.
+    """
+    bound = layout.bind(model)
+    if method == "ideal":
+        return _assemble(layout, [1.0] * layout.depth, [0.0] * (layout.depth + 1)).idealised()
+    before = bound.read(layout.depth)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            measure = _flops if method == "flops" else _clock
+            forward, steps = measure(bound, _Batch(model, inputs, targets, loss))
+    finally:
+        bound.load(before)
+        model.zero_grad(set_to_none=True)
+    return _assemble(layout, forward, steps)
+
+
+class _Batch:
+    """One batch and what is done with it."""
+
+    def __init__(self, model: nn.Module, inputs: Tensor, targets: Tensor, loss: Loss) -> None:
+        self._model, self._inputs, self._targets, self._loss = model, inputs, targets, loss
+
+    def forward(self) -> None:
+        with torch.no_grad():
+            self._loss(self._model(self._inputs), self._targets)
+
+    def backward(self) -> None:
+        value = self._loss(self._model(self._inputs), self._targets)
+        if value.requires_grad:
+            torch.autograd.backward(value)
+
+
+def _assemble(layout: Layout, forward: list[float], steps: list[float]) -> ModelProfile:
+    """steps[d] is the cost of a step at depth d."""
+    layers = [
+        LayerCost(layer.name, layer.bytes, cost, max(steps[depth] - steps[depth - 1], 0.0))
+        for layer, cost, depth in zip(layout.layers, forward, range(layout.depth, 0, -1), strict=True)
+    ]
+    return ModelProfile(tuple(layers))
+
+
+@contextmanager
+def _entering(bound: Bound, enter: Callable[[int], None]) -> Iterator[None]:
+    """Call `enter(i)` whenever the model enters layer i."""
+    modules = dict(bound.model.named_modules())
+    hooks = [
+        # The default argument gives each hook its own index.
+        modules[layer.module].register_forward_pre_hook(lambda module, args, index=index: enter(index))
+        for index, layer in enumerate(bound.layout.layers)
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
+    """Adds up operations, apart for each layer that the forward pass has entered last.
+
+    Matrix products and convolutions count by torch's formulas; whatever else writes floating-point
+    numbers counts one for each; views are free.
+    """
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self.counts = [0.0] * layers
+        self.layer = 0
+
+    def enter(self, layer: int) -> None:
+        self.layer = layer
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.counts[self.layer] += float(formula(*args, **kwargs, out_val=out))
+        elif not func.is_view:
+            self.counts[self.layer] += sum(
+                leaf.numel()
+                for leaf in tree_leaves(out)
+                if isinstance(leaf, Tensor) and leaf.is_floating_point()
+            )
+        return out
+
+
+@contextmanager
+def _plain_operators() -> Iterator[None]:
+    """Without oneDNN and fused attention, which hide products behind operators without a formula.
+
+    They also depend on the processor; without them the same is counted everywhere.
+    """
+    usual = torch.backends.mkldnn.enabled, torch.backends.mha.get_fastpath_enabled()
+    # Not by mkldnn.flags(): it warns where there is no Intel GPU.
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mkldnn.enabled = usual[0]
+        torch.backends.mha.set_fastpath_enabled(usual[1])
+
+
+def _flops(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:
+    layout = bound.layout
+    steps = []
+    with _plain_operators():
+        with Cut(bound, 0), _Counter(layout.depth) as counter, _entering(bound, counter.enter):
+            batch.forward()
+        forward = counter.counts
+        steps.append(sum(forward))
+        for depth in range(1, layout.depth + 1):
+            with Cut(bound, depth), _Counter(1) as counter:
+                batch.backward()
+            bound.model.zero_grad(set_to_none=True)
+            steps.append(sum(counter.counts))
+    return forward, steps
+
+
+def _clock(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:
+    """Medians over repeats that take turns, so that a busy moment of the machine hits all depths."""
+    depths = range(bound.layout.depth + 1)
+    cuts = [Cut(bound, depth) for depth in depths]
+    times: list[list[float]] = [[] for _ in depths]
+    layers: list[list[float]] = [[] for _ in bound.layout.layers]
+    for repeat in range(_REPEATS + 2):  # the first two warm up
+        for depth, cut in enumerate(cuts):
+            with cut:
+                # Learning rate 0: the optimiser's work without its effect.
+                optimiser = torch.optim.SGD(cut.trained, lr=0.0) if depth else None
+                begin = time.perf_counter()
+                if optimiser is None:
+                    batch.forward()
+                else:
+                    batch.backward()
+                    optimiser.step()
+                spent = time.perf_counter() - begin
+            bound.model.zero_grad(set_to_none=True)
+            if repeat >= 2:
+                times[depth].append(spent)
+        with cuts[0]:
+            spans = _forward_spans(bound, batch)
+        if repeat >= 2:
+            for layer, span in zip(layers, spans, strict=True):
+                layer.append(span)
+    steps = [median(one) for one in times]
+    for depth in depths[1:]:  # more work is never quicker; what says otherwise is noise
+        steps[depth] = max(steps[depth], steps[depth - 1])
+    shares = [median(one) for one in layers]
+    return [share * steps[0] / sum(shares) for share in shares], steps
+
+
+def _forward_spans(bound: Bound, batch: _Batch) -> list[float]:
+    """Seconds of one forward pass, by the layer entered last."""
+    spans = [0.0] * bound.layout.depth
+    entered: list[tuple[int, float]] = []
+    with _entering(bound, lambda layer: entered.append((layer, time.perf_counter()))):
+        begin = time.perf_counter()
+        batch.forward()
+        end = time.perf_counter()
+    if not entered:
+        return [end - begin, *spans[1:]]
+    marks = [(entered[0][0], begin), *entered[1:]]
+    for (layer, start), stop in zip(marks, [mark for _, mark in marks[1:]] + [end], strict=True):
+        spans[layer] += stop - start
+    return spans

@@ -1,0 +1,50 @@
+"""How clients train and how the server steps; without torch, so that reading a config stays quick."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from fedpace.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """Local training of every client."""
+
+    optimiser: Annotated[str, "class name in torch.optim"] = "SGD"
+    lr: Annotated[float, "learning rate"] = 0.05
+    options: Annotated[
+        Mapping[str, float | int | bool], "further arguments of the optimiser, such as momentum"
+    ] = field(default_factory=dict)
+    batch_size: Annotated[int, "samples a step"] = 20
+    epochs: Annotated[int, "local epochs, where the policy does not choose them"] = 1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ConfigError(f"lr is {self.lr}; set it above 0")
+        for name in ("batch_size", "epochs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; set it to 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The server optimiser; the aggregated update is its pseudo-gradient."""
+
+    optimiser: Annotated[
+        Literal["fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad"], "which one"
+    ] = "fedavg"
+    lr: Annotated[float, "server learning rate"] = 1.0
+    momentum: Annotated[float, "of fedavgm"] = 0.9
+    beta1: Annotated[float, "first-moment decay of fedadam and fedyogi"] = 0.9
+    beta2: Annotated[float, "second-moment decay of fedadam and fedyogi"] = 0.99
+    tau: Annotated[float, "adaptivity of fedadam, fedyogi and fedadagrad"] = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "tau"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ConfigError(f"{name} is {getattr(self, name)}; set it above 0")
+        for name in ("momentum", "beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; set it in [0, 1)")

@@ -1,0 +1,118 @@
+"""A learning task: a model, its samples, and who owns which of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedpace.core.errors import ConfigError
+
+Arrays = tuple[Tensor | np.ndarray, Tensor | np.ndarray]
+
+
+def argmax_hits(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 where the largest of the last axis is the target, else 0."""
+    return outputs.argmax(-1) == targets
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is learned.
+
+    model: makes a new model, a function or class at module level if several processes train;
+    train, test: (inputs, targets), first axis samples. Arrays become tensors; inputs of bytes become
+    float32 in [0, 1], other floats float32; integer targets int64;
+    clients: indices into the training samples, one array a client, None until `divided`;
+    loss(outputs, targets): mean over a batch; accuracy(outputs, targets): 1 for each correct one.
+    """
+
+    model: Callable[[], nn.Module]
+    train: Any  # Arrays on the way in, a pair of tensors afterwards
+    test: Any
+    clients: Sequence[np.ndarray] | None = None
+    loss: Callable[[Any, Tensor], Tensor] = cross_entropy
+    accuracy: Callable[[Any, Tensor], Tensor] = argmax_hits
+    name: str = "own"
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            object.__setattr__(self, part, _pair(part, getattr(self, part)))
+        if self.clients is not None:
+            object.__setattr__(self, "clients", _division(self.clients, len(self.train[0])))
+
+    def divided(self, shares: Sequence[np.ndarray]) -> Self:
+        """This task with `shares` as the samples of client 0, 1, ..."""
+        return replace(self, clients=shares)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Arrays, because tensors pickle the whole storage that they are a view of.
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state | {part: tuple(t.numpy() for t in state[part]) for part in ("train", "test")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            value = tuple(map(torch.from_numpy, value)) if name in ("train", "test") else value
+            object.__setattr__(self, name, value)
+
+
+def _pair(part: str, arrays: Arrays) -> tuple[Tensor, Tensor]:
+    inputs, targets = (_tensor(one) for one in arrays)
+    if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) == 0:
+        raise ConfigError(f"{part} holds no samples; give (inputs, targets) with one row a sample")
+    if len(inputs) != len(targets):
+        raise ConfigError(
+            f"{part} has {len(inputs)} inputs but {len(targets)} targets; give one target an input"
+        )
+    if inputs.dtype == torch.uint8:
+        inputs = inputs.float() / 255
+    elif inputs.dtype == torch.float64:
+        inputs = inputs.float()
+    if targets.dtype == torch.float64:
+        targets = targets.float()
+    elif not targets.is_floating_point() and targets.dtype != torch.bool:
+        targets = targets.long()
+    return inputs.contiguous(), targets.contiguous()
+
+
+def _tensor(values: Tensor | np.ndarray) -> Tensor:
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()  # torch warns about memory that it could not write to
+    return torch.as_tensor(values)
+
+
+def _division(shares: Sequence[np.ndarray], samples: int) -> tuple[np.ndarray, ...]:
+    if len(shares) == 0:
+        raise ConfigError("clients is empty; give one array of sample indices a client")
+    owner = np.full(samples, -1)
+    checked = []
+    for client, share in enumerate(shares):
+        indices = np.asarray(share)
+        if indices.size == 0:
+            raise ConfigError(f"client {client} has no samples; give every client at least one")
+        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+            raise ConfigError(
+                f"client {client} has {indices.dtype} indices of shape {indices.shape}; "
+                "give a flat array of integers"
+            )
+        indices = indices.astype(np.int64)
+        outside = indices[(indices < 0) | (indices >= samples)]
+        if outside.size:
+            raise ConfigError(
+                f"client {client} has sample {outside[0]}, but there are {samples} training samples; "
+                f"use 0 to {samples - 1}"
+            )
+        taken = indices[owner[indices] >= 0]
+        if taken.size:
+            raise ConfigError(
+                f"client {client} has sample {taken[0]}, which client {owner[taken[0]]} has too; "
+                "give each sample to one client"
+            )
+        if np.unique(indices).size != indices.size:
+            raise ConfigError(f"client {client} has a sample twice; give each sample once")
+        owner[indices] = client
+        checked.append(indices)
+    return tuple(checked)

@@ -1,0 +1,30 @@
+"""A model's numbers as flat vectors, layers in execution order, and what a client changed of them."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """All numbers of a model. Never changed in place once handed out.
+
+    params: float32 [P]; buffers: float32 [B], such as running means; counters: int64 [C].
+    """
+
+    params: Tensor
+    buffers: Tensor
+    counters: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """What one task made of the last `depth` layers; each vector is a suffix of its kind in Weights.
+
+    params, buffers: new minus old, float32; counters: new values, int64.
+    """
+
+    depth: int
+    params: Tensor
+    buffers: Tensor
+    counters: Tensor

@@ -1,0 +1,126 @@
+"""Partial updates made into one, against a plain per-layer oracle."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedpace.core.errors import PolicyError
+from fedpace.learn.aggregate import combine
+from fedpace.learn.layers import Layout
+from fedpace.learn.weights import Update
+from tests.learn.learning_toys import normed
+
+LAYOUT = Layout.trace(normed(), torch.randn(3, 4))
+
+
+def update(depth, seed):
+    draw = torch.Generator().manual_seed(seed)
+    at, end = LAYOUT.start(depth), LAYOUT.start(0)
+    return Update(
+        depth,
+        torch.randn(end.params - at.params, generator=draw),
+        torch.randn(end.buffers - at.buffers, generator=draw),
+        torch.randint(0, 50, (end.counters - at.counters,), generator=draw),
+    )
+
+
+def by_layer(one, kind):
+    """Layer index -> the layer's part of a suffix."""
+    marks = [getattr(start, kind) for start in LAYOUT.starts]
+    vector, first = getattr(one, kind), LAYOUT.depth - one.depth
+    return {
+        index: vector[marks[index] - marks[first] : marks[index + 1] - marks[first]]
+        for index in range(first, LAYOUT.depth)
+    }
+
+
+def oracle(updates, weights, rule, missing, kind):
+    """Layer index -> combined delta, in float64, one layer after the other."""
+    carried = [(by_layer(one, kind), weight) for one, weight in zip(updates, weights, strict=True)]
+    result = {}
+    for index in range(LAYOUT.depth):
+        terms = [
+            (layers[index].double(), weight) for layers, weight in carried if index in layers and weight
+        ]
+        if terms:
+            total = sum(part * weight for part, weight in terms)
+            if rule == "mean":
+                total = total / sum(weight for _, weight in (terms if missing == "skip" else carried))
+            result[index] = total
+    return result
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    parts=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 20)), min_size=1, max_size=5),
+    rule=st.sampled_from(["mean", "sum"]),
+    missing=st.sampled_from(["skip", "zero"]),
+)
+def test_combining_equals_a_naive_sum_over_layers(parts, rule, missing):
+    updates = [update(depth, seed) for seed, (depth, _) in enumerate(parts)]
+    weights = [weight / 2 for _, weight in parts]
+    if not any(weights):
+        weights[0] = 1.0
+    combined = combine(LAYOUT, updates, weights, rule, missing)
+    for kind in ("params", "buffers"):
+        expected = oracle(updates, weights, rule, missing, kind)
+        found = by_layer(combined, kind)
+        assert found.keys() == expected.keys()
+        for index, part in found.items():
+            assert torch.allclose(part.double(), expected[index], rtol=1e-6, atol=1e-6)
+    counters = [
+        by_layer(one, "counters") for one, weight in zip(updates, weights, strict=True) if weight
+    ]
+    for index, part in by_layer(combined, "counters").items():
+        held = [layers[index] for layers in counters if index in layers]
+        assert torch.equal(part, torch.stack(held).amax(0))
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0, 599.0])
+def test_the_mean_of_one_update_is_that_update(weight):
+    one = update(3, 0)
+    combined = combine(LAYOUT, [one], [weight])
+    assert torch.equal(combined.params, one.params)
+    assert torch.equal(combined.buffers, one.buffers)
+
+
+def test_missing_layers_count_as_zero_only_when_asked_to():
+    deep, shallow = update(5, 0), update(1, 1)
+    skip = combine(LAYOUT, [deep, shallow], [1, 3], "mean", "skip")
+    zero = combine(LAYOUT, [deep, shallow], [1, 3], "mean", "zero")
+    first = LAYOUT.starts[1].params
+    assert torch.equal(skip.params[:first], deep.params[:first])
+    assert torch.allclose(zero.params[:first], deep.params[:first] / 4)
+    assert torch.equal(skip.params[-21:], zero.params[-21:])
+
+
+def test_layers_that_nobody_carries_are_not_touched():
+    assert combine(LAYOUT, [update(2, 0), update(3, 1)], [1, 1]).depth == 3
+    assert combine(LAYOUT, [update(2, 0), update(3, 1)], [1, 0]).depth == 2
+    assert combine(LAYOUT, [], []).depth == 0
+
+
+def test_sums_do_not_depend_on_the_number_of_threads():
+    model = nn.Sequential(nn.Linear(400, 300), nn.Linear(300, 3))
+    layout = Layout.trace(model, torch.randn(2, 400))
+    sizes = layout.start(0).params
+    updates = [
+        Update(2, torch.randn(sizes), torch.empty(0), torch.empty(0, dtype=torch.int64))
+        for _ in range(3)
+    ]
+    one = combine(layout, updates, [1, 2, 3.3]).params
+    torch.set_num_threads(2)
+    assert torch.equal(combine(layout, updates, [1, 2, 3.3]).params, one)
+
+
+@pytest.mark.parametrize(
+    ("weights", "rule"),
+    [([1.0], "mean"), ([1.0, -0.5], "mean"), ([0.0, 0.0], "mean"), ([1.0, math.nan], "sum")],
+)
+def test_weights_that_make_no_mean_are_refused(weights, rule):
+    with pytest.raises(PolicyError, match="weights"):
+        combine(LAYOUT, [update(1, 0), update(2, 1)], weights, rule)

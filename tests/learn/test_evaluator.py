@@ -1,0 +1,50 @@
+"""Accuracy and loss on the test samples."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fedpace.learn.evaluate import Evaluator
+from fedpace.learn.task import Task
+from fedpace.learn.train import Trainer, TrainSettings
+from fedpace.learn.weights import Weights
+from tests.learn.learning_toys import normed, task
+
+
+@pytest.mark.parametrize("batch_size", [500, 7])
+def test_batches_give_the_accuracy_and_loss_of_the_whole(batch_size):
+    divided = task(normed)
+    trainer = Trainer(divided, TrainSettings(), 1)
+    model = normed().eval()
+    trainer.layout.load(model, trainer.initial())
+    outputs = model(divided.test[0])
+    accuracy, loss = Evaluator(divided, trainer.layout, batch_size)(trainer.initial())
+    assert accuracy == int((outputs.argmax(1) == divided.test[1]).sum()) / 30
+    assert loss == pytest.approx(cross_entropy(outputs, divided.test[1]).item(), rel=1e-5)
+
+
+def test_evaluating_leaves_weights_and_generator_alone():
+    divided = task(normed)
+    trainer = Trainer(divided, TrainSettings(), 1)
+    before = trainer.initial().buffers.clone()
+    state = torch.get_rng_state()
+    Evaluator(divided, trainer.layout)(trainer.initial())
+    assert torch.equal(trainer.initial().buffers, before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_task_may_bring_its_own_loss_and_count_its_own_hits():
+    rows = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
+    near = Task(
+        lambda: nn.Linear(1, 1, bias=False),
+        (rows, rows),
+        (rows, rows + torch.tensor([[0.0], [0.1], [1.0], [2.0]])),
+        loss=nn.functional.mse_loss,
+        accuracy=lambda outputs, targets: (outputs - targets).abs() < 0.5,
+    )
+    layout = Trainer(near, TrainSettings(), 1).layout
+    one = Weights(torch.ones(1), torch.empty(0), torch.empty(0, dtype=torch.int64))
+    accuracy, loss = Evaluator(near, layout, batch_size=3)(one)
+    assert accuracy == 0.5
+    assert loss == pytest.approx((0 + 0.01 + 1 + 4) / 4)

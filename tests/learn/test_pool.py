@@ -1,0 +1,112 @@
+"""Training in this process and in others."""
+
+import multiprocessing
+import os
+import select
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
+from fedpace.learn.pool import Processes, Serial, single_thread
+from fedpace.learn.train import Job, Trainer, TrainSettings
+from fedpace.learn.weights import Weights
+from tests.learn.learning_toys import OnlyHere, crashing, normed, plain, task
+
+
+def moved(weights):
+    return Weights(weights.params + 0.01, weights.buffers, weights.counters)
+
+
+def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
+    trainer = Trainer(task(normed), TrainSettings(optimiser="Adam", lr=0.01), 11)
+    starts = [trainer.initial(), moved(trainer.initial())]
+    jobs = [
+        (Job(number % 3, number, 2 + number % 4, number % 2, 1 + number % 5, 5), starts[number % 2])
+        for number in range(11)
+    ]
+    with Serial(trainer) as serial:
+        expected = serial.train(jobs)
+    with Processes(trainer, 2) as processes:
+        assert processes.appetite == 2
+        assert processes.train([]) == []
+        found = processes.train(jobs)
+        with pytest.raises(PolicyError, match="depth 9"):
+            processes.train([(Job(0, 99, 1, 0, 9, 5), starts[0])])
+        again = processes.train(jobs[:1])
+    for results in (found, again):
+        for one, other in zip(results, expected, strict=False):
+            assert one.depth == other.depth
+            assert torch.equal(one.params, other.params)
+            assert torch.equal(one.buffers, other.buffers)
+            assert torch.equal(one.counters, other.counters)
+    assert len(found) == len(jobs)
+    assert multiprocessing.active_children() == []
+
+
+def test_a_worker_that_dies_is_an_error_that_names_the_tasks():
+    trainer = Trainer(task(crashing), TrainSettings(), 1)
+    jobs = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
+    with Processes(trainer, 1) as processes, pytest.raises(FedpaceError, match=r"tasks \[4, 5\]"):
+        processes.train(jobs)
+    assert multiprocessing.active_children() == []
+
+
+def test_a_model_that_cannot_be_sent_to_a_worker_is_refused_at_once():
+    trainer = Trainer(task(lambda: plain()), TrainSettings(), 1)
+    with pytest.raises(ConfigError, match="module level"):
+        Processes(trainer, 2)
+
+
+def test_a_model_that_a_worker_cannot_rebuild_is_an_error_that_says_why():
+    trainer = Trainer(task(OnlyHere()), TrainSettings(), 1)
+    with (
+        Processes(trainer, 1) as processes,
+        pytest.raises(ConfigError, match="no module named elsewhere"),
+    ):
+        processes.train([(Job(0, 1, 1, 0, 1, 5), trainer.initial())])
+
+
+SCRIPT = """
+import multiprocessing
+from tests.learn.learning_toys import task
+from fedpace.learn.pool import Processes
+from fedpace.learn.train import Job, Trainer, TrainSettings
+trainer = Trainer(task(), TrainSettings(), 1)
+processes = Processes(trainer, 1)
+processes.train([(Job(0, 1, 1, 0, 1, 5), trainer.initial())])
+print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+input()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="watches processes through Linux pidfds")
+def test_workers_end_even_when_their_parent_is_killed(request):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        cwd=request.config.rootpath,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # the resource tracker complains about the killed parent
+    )
+    with parent:
+        workers = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(workers) == 1
+    for worker in workers:
+        ended, _, _ = select.select([worker], [], [], 20)
+        os.close(worker)
+        assert ended
+
+
+def test_no_workers_are_refused():
+    with pytest.raises(ConfigError, match="workers is 0"):
+        Processes(Trainer(task(), TrainSettings(), 1), 0)
+
+
+def test_single_thread_makes_torch_use_one():
+    torch.set_num_threads(min(2, os.cpu_count() or 1))
+    single_thread()
+    assert torch.get_num_threads() == 1

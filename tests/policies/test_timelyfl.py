@@ -254,12 +254,9 @@ def test_when_everybody_fails_the_round_ends_empty_and_the_next_begins(stage):
 def test_with_nobody_online_it_waits_and_begins_when_somebody_joins(stage):
     on = stage(TimelyFL, clients=1)
     on.tell(Failed(1.0, 0, on.open_tasks()[0].task, "x"))
-    on.tell(Failed(2.0, 0, on.open_tasks()[0].task, "left"))
-    on.tell(Failed(2.5, 0, on.open_tasks()[0].task, "left"))
-    open_task = on.open_tasks()[0].task
-    on.session.policy.on_left(Left(3.0, 0))
-    assert of(Probe, on.tell(Failed(3.0, 0, open_task, "left"))) == []
+    left = on.open_tasks()[0].task
     on.tell(Left(3.0, 0))
+    assert of(Probe, on.tell(Failed(3.0, 0, left, "the client left"))) == []
     assert len(of(Probe, on.tell(Joined(4.0, 0, 10)))) == 1
 
 

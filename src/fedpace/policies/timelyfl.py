@@ -320,7 +320,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
                 yield self._cancel(round_, client, "no profile in time")
         yield from self._assign(round_, interval, at, known)
         length_s = interval * (1 + self.context.slack) * (1 + TOLERANCE)
-        yield SetTimer(END, round_.interval_from + length_s)
+        yield SetTimer(END, max(round_.interval_from + length_s, at))
 
     def _assign(
         self, round_: _Round, interval: float, at: float, clients: list[int]

@@ -1,0 +1,1 @@
+"""Virtual time: the event heap and the world that carries out commands."""

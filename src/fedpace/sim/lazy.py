@@ -1,0 +1,160 @@
+"""Lazy training: a task is trained when its result is needed, together with what else is pending.
+
+Until then only its job is kept, and the weights that its client downloaded. Cancelled work is never
+trained. When some results are needed, an executor that can do several jobs at once is topped up
+with tasks under way, soonest due first. Results do not depend on what is trained together.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fedpace.core.commands import GLOBAL, Aggregate, Measure
+from fedpace.core.events import Arrived
+from fedpace.learn.pool import Executor
+from fedpace.learn.store import ModelStore
+from fedpace.learn.train import Job
+from fedpace.learn.weights import Weights
+
+Pin = tuple[str, int]
+"""Slot and version of the weights that a task started from."""
+
+
+class Recall(Protocol):
+    """Numbers that an earlier run of the same journal measured, in their order."""
+
+    def evaluated(self) -> tuple[float, float | None]: ...
+    def measured(self) -> tuple[float, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    job: Job
+    due: float
+
+
+class LazyLearner:
+    """Weights, updates and pending work of one run.
+
+    recall: where given, nothing is learned: the run is being retraced up to a snapshot, and
+    `load` ends that.
+    """
+
+    def __init__(self, store: ModelStore, executor: Executor, recall: Recall | None = None) -> None:
+        self._store = store
+        self._executor = executor
+        self._recall = recall
+        self._versions: Counter[str] = Counter()
+        self._pins: dict[int, Pin] = {}
+        self._uses: Counter[Pin] = Counter()
+        self._weights: dict[Pin, Weights] = {}
+        self._pending: dict[int, _Pending] = {}
+        self._score: tuple[Pin, tuple[float, float]] | None = None
+
+    @property
+    def retracing(self) -> bool:
+        return self._recall is not None
+
+    # Told by the world
+
+    def opened(self, task: int, slot: str) -> None:
+        pin = (slot, self._versions[slot])
+        self._pins[task] = pin
+        self._uses[pin] += 1
+        if self._recall is None:
+            self._weights.setdefault(pin, self._store.weights(slot))
+
+    def will_arrive(self, event: Arrived, batch_size: int) -> None:
+        job = Job(event.client, event.task, event.steps, event.full_steps, event.depth, batch_size)
+        self._pending[event.task] = _Pending(job, event.at)
+
+    def arrived(self, task: int) -> None:
+        pass
+
+    def forget(self, task: int) -> None:
+        self._pending.pop(task, None)
+        self._unpin(task)
+        if self._recall is None:
+            self._store.discard(task)
+
+    def aggregate(self, command: Aggregate) -> None:
+        if self._recall is None:
+            self._train(command.tasks)
+            self._store.aggregate(command)
+        else:
+            for task in command.tasks:
+                self._pending.pop(task)
+                self._unpin(task)
+        self._versions[command.slot] += 1
+
+    def measure(self, command: Measure) -> tuple[float, ...]:
+        if self._recall is not None:
+            return self._recall.measured()
+        self._train(command.tasks)
+        return self._store.measure(command)
+
+    def evaluate(self, slot: str) -> tuple[float, float]:
+        """Accuracy and loss, for the policy."""
+        if self._recall is not None:
+            accuracy, loss = self._recall.measured()
+            return accuracy, loss
+        return self._evaluate(slot)
+
+    # Told by the run
+
+    def score(self) -> tuple[float, float | None]:
+        """Accuracy and loss of the global model, for the journal."""
+        return self._evaluate(GLOBAL) if self._recall is None else self._recall.evaluated()
+
+    def state(self) -> dict[str, Any]:
+        """All tensors of the run as plain values; jobs are not in it, retracing brings them back."""
+        return {
+            "store": self._store.state(),
+            "weights": [
+                [slot, version, weights.params, weights.buffers, weights.counters]
+                for (slot, version), weights in self._weights.items()
+            ],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over the tensors of a snapshot, after retracing up to it."""
+        self._store.load(state["store"])
+        self._weights = {
+            (slot, version): Weights(params, buffers, counters)
+            for slot, version, params, buffers, counters in state["weights"]
+        }
+        self._recall = None
+        for task in [task for task in self._pending if self._store.has(task)]:
+            del self._pending[task]
+            self._unpin(task)
+
+    # Inside
+
+    def _evaluate(self, slot: str) -> tuple[float, float]:
+        pin = (slot, self._versions[slot])
+        if self._score is None or self._score[0] != pin:
+            self._score = (pin, self._store.evaluate(slot))
+        return self._score[1]
+
+    def _train(self, needed: tuple[int, ...]) -> None:
+        chosen = [task for task in needed if task in self._pending]
+        if not chosen:
+            return
+        spare = self._executor.appetite - len(chosen)
+        if spare > 0:
+            others = [task for task in self._pending if task not in set(chosen)]
+            chosen += sorted(others, key=lambda task: self._pending[task].due)[:spare]
+        jobs = [(self._pending[task].job, self._weights[self._pins[task]]) for task in chosen]
+        for task, update in zip(chosen, self._executor.train(jobs), strict=True):
+            self._store.put(task, update)
+            del self._pending[task]
+            self._unpin(task)
+
+    def _unpin(self, task: int) -> None:
+        pin = self._pins.pop(task, None)
+        if pin is None:
+            return
+        self._uses[pin] -= 1
+        if not self._uses[pin]:
+            del self._uses[pin]
+            self._weights.pop(pin, None)

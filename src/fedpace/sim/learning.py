@@ -1,0 +1,65 @@
+"""The learning side of a simulated run, put together from its settings."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from fedpace.core.commands import GLOBAL
+from fedpace.core.errors import ConfigError
+from fedpace.core.model import ModelProfile
+from fedpace.data.partition import PartitionSettings, partition
+from fedpace.learn import files
+from fedpace.learn.evaluate import Evaluator
+from fedpace.learn.pool import Processes, Serial, single_thread
+from fedpace.learn.profile import Method
+from fedpace.learn.settings import ServerSettings, TrainSettings
+from fedpace.learn.store import ModelStore
+from fedpace.learn.task import Task
+from fedpace.learn.train import Trainer
+from fedpace.sim.lazy import LazyLearner, Recall
+
+
+class Learning:
+    """A task divided among clients, its trainer and its model's profile."""
+
+    def __init__(
+        self,
+        task: Task,
+        clients: int,
+        division: PartitionSettings,
+        train: TrainSettings,
+        profile: Method,
+        seed: int,
+    ) -> None:
+        if task.clients is None:
+            labels = task.train[1].numpy()
+            task = task.divided(partition(np.asarray(labels), clients, division, seed))
+        shares = task.clients or ()
+        if len(shares) != clients:
+            raise ConfigError(
+                f"clients is {clients}, but the task is divided among {len(shares)}; make them equal"
+            )
+        # Sums depend on the number of threads; one thread makes a run the same on every machine.
+        single_thread()
+        self.samples = [len(share) for share in shares]
+        self._task = task
+        self._trainer = Trainer(task, train, seed)
+        self.profile: ModelProfile = self._trainer.profile(profile)
+
+    def learner(
+        self, server: ServerSettings, workers: int, stack: ExitStack, recall: Recall | None
+    ) -> LazyLearner:
+        """A learner at the model's initial weights; `stack` ends its processes."""
+        trainer = self._trainer
+        executor = Serial(trainer) if workers == 1 else Processes(trainer, workers)
+        stack.enter_context(executor)
+        evaluator = Evaluator(self._task, trainer.layout)
+        self._store = ModelStore(trainer.layout, trainer.initial(), server, evaluator)
+        return LazyLearner(self._store, executor, recall)
+
+    def save(self, path: Path) -> None:
+        """The global model as a state dict, ready for `model.load_state_dict`."""
+        model = self._task.model()
+        self._trainer.layout.bind(model).load(self._store.weights(GLOBAL))
+        files.save(path, {name: value.clone() for name, value in model.state_dict().items()})

@@ -1,0 +1,127 @@
+"""The loop of a simulated run: what happens next, what the policy says, when to test and to stop."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedpace.core.commands import GLOBAL
+from fedpace.core.errors import PolicyError
+from fedpace.core.facts import Evaluated, Finished
+from fedpace.core.session import Session
+from fedpace.sim.settings import EvaluateSettings, StopSettings
+from fedpace.sim.world import Tick, World
+
+AT_ONCE = 1_000_000
+"""Events of one instant after which a policy is taken to go in circles."""
+
+
+class Scorer(Protocol):
+    """Tests the global model; None of it in timing-only runs."""
+
+    def score(self) -> tuple[float, float | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run is. accuracy: the last one tested."""
+
+    now_s: float
+    round: int
+    accuracy: float | None
+
+
+class Watch(Protocol):
+    """Is told where the run stands after every event: progress bars, snapshots."""
+
+    def __call__(self, standing: Standing, /) -> None: ...
+
+
+class Run:
+    """One policy in one world until one of the stop rules holds."""
+
+    def __init__(
+        self,
+        session: Session,
+        world: World,
+        scorer: Scorer | None,
+        evaluate: EvaluateSettings,
+        stop: StopSettings,
+        watches: tuple[Watch, ...] = (),
+    ) -> None:
+        self._session = session
+        self._world = world
+        self._scorer = scorer
+        self._evaluate = evaluate
+        self._stop = stop
+        self._watches = watches
+        self._round = 0
+        self._accuracy: float | None = None
+        self._tested_round = -1
+
+    def to_end(self) -> str:
+        """Run; the reason why it ended."""
+        if self._scorer is not None and self._evaluate.every_s is not None:
+            self._world.tick_at(0.0)
+        last, at_once = -1.0, 0
+        while True:
+            item = self._world.next()
+            if item is None:
+                return self._finish(
+                    self._session.now, "nothing is left to happen: no client will come back"
+                )
+            if self._stop.hours is not None and item.at > self._stop.hours * 3600:
+                return self._finish(
+                    self._stop.hours * 3600, f"{self._stop.hours:g} virtual hours are over"
+                )
+            at_once = at_once + 1 if item.at == last else 0
+            last = item.at
+            if at_once > AT_ONCE:
+                raise PolicyError(f"a million events at time {last}: the policy goes in circles")
+            if isinstance(item, Tick):
+                self._test(item.at)
+                self._world.tick_at(item.at + (self._evaluate.every_s or 0.0))
+            else:
+                for command in self._session.handle(item):
+                    self._world.carry_out(command, item.at)
+                self._after_round(item.at)
+            for watch in self._watches:
+                watch(Standing(item.at, self._round, self._accuracy))
+            reason = self._reason()
+            if reason is not None:
+                return self._finish(item.at, reason)
+
+    def _after_round(self, at: float) -> None:
+        before, self._round = self._round, self._session.version(GLOBAL)
+        if self._scorer is None or self._evaluate.every_s is not None:
+            return
+        every = self._evaluate.every_rounds or 1
+        first = self._tested_round < 0
+        if first or self._round // every > before // every:
+            self._test(at)
+
+    def _test(self, at: float) -> None:
+        if self._scorer is None:
+            return
+        self._accuracy, loss = self._scorer.score()
+        known_loss = loss if loss is not None and math.isfinite(loss) else None
+        self._tested_round = self._round
+        self._session.record(Evaluated(at, self._round, self._accuracy, known_loss))
+
+    def _reason(self) -> str | None:
+        if self._session.finished is not None:
+            return f"the policy is done: {self._session.finished}"
+        if self._stop.rounds is not None and self._round >= self._stop.rounds:
+            return f"{self._stop.rounds} rounds are over"
+        if (
+            self._stop.target is not None
+            and self._accuracy is not None
+            and self._accuracy >= self._stop.target
+        ):
+            return f"the target accuracy {self._stop.target:g} is reached"
+        return None
+
+    def _finish(self, at: float, reason: str) -> str:
+        if self._tested_round != self._round:
+            self._test(at)
+        self._session.record(Finished(at, reason))
+        return reason

@@ -1,0 +1,41 @@
+"""When a simulated run looks at its model, and when it ends."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fedpace.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateSettings:
+    """One schedule or the other; the first and the last model are always tested."""
+
+    every_rounds: Annotated[int | None, "test the model after every so many rounds; default: 1"] = None
+    every_s: Annotated[float | None, "test the model every so many virtual seconds"] = None
+
+    def __post_init__(self) -> None:
+        if self.every_rounds is not None and self.every_s is not None:
+            raise ConfigError("every_rounds and every_s are both set; set one of them")
+        for name in ("every_rounds", "every_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}; set it above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class StopSettings:
+    """The run ends at whichever comes first; at least one must be set."""
+
+    rounds: Annotated[int | None, "end after so many rounds (aggregations)"] = None
+    hours: Annotated[float | None, "end after so many virtual hours"] = None
+    target: Annotated[float | None, "end when the tested accuracy reaches this, in 0..1"] = None
+
+    def __post_init__(self) -> None:
+        if self.rounds is None and self.hours is None:
+            raise ConfigError("no end is set; set rounds or hours (target alone may never be reached)")
+        for name in ("rounds", "hours", "target"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}; set it above 0")
+        if self.target is not None and self.target > 1:
+            raise ConfigError(f"target is {self.target}; accuracy is a share, set it in 0..1")

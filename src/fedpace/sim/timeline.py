@@ -1,0 +1,135 @@
+"""How long one task takes one device, and how far it gets. Pure arithmetic, no clock."""
+
+import math
+from dataclasses import dataclass
+
+from fedpace.core.commands import Probe, Work
+from fedpace.core.events import Rates
+from fedpace.core.model import ModelProfile
+from fedpace.fleet.fleet import Pace
+
+TOLERANCE = 1e-9
+"""Relative: a batch that ends when it must counts as done in spite of rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Batches over a client's data: each epoch ends with a short one where they do not divide."""
+
+    size: int
+    samples: int
+
+    @property
+    def per_epoch(self) -> int:
+        return math.ceil(self.samples / self.size)
+
+    def total(self, work: Work) -> int:
+        """Batches that the work asks for."""
+        return work.steps if work.steps is not None else (work.epochs or 1) * self.per_epoch
+
+    def samples_in(self, count: int) -> int:
+        """Samples that the first `count` batches go through, epochs repeated."""
+        epochs, rest = divmod(count, self.per_epoch)
+        return epochs * self.samples + min(rest * self.size, self.samples)
+
+    def within(self, samples: float) -> int:
+        """How many whole batches go through at most `samples` samples."""
+        samples *= 1 + TOLERANCE
+        epochs = int(samples // self.samples)
+        rest = int((samples - epochs * self.samples) // self.size)
+        return epochs * self.per_epoch + min(rest, self.per_epoch - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Seconds to move the whole model and the fixed part of every message."""
+
+    latency_s: float
+    down_s: float
+    up_s: float
+
+    def upload_s(self, byte_share: float) -> float:
+        return self.latency_s + (self.up_s - self.latency_s) * byte_share
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a task comes to. Times are absolute seconds."""
+
+    steps: int
+    full_steps: int
+    samples: int
+    cut: bool
+    arrives_at: float
+
+
+def link(pace: Pace, model: ModelProfile, free_links: bool, free_download: bool) -> Link:
+    """The link's times for this model; free parts take none."""
+    if free_links:
+        return Link(0.0, 0.0, 0.0)
+    down_s = pace.latency_s + model.total_bytes / pace.down_bytes_s
+    up_s = pace.latency_s + model.total_bytes / pace.up_bytes_s
+    return Link(pace.latency_s, 0.0 if free_download else down_s, up_s)
+
+
+def rates(batches: Batches, pace: Pace, way: Link) -> Rates:
+    """What the client measures in this task."""
+    batch_s = pace.sample_s * min(batches.size, batches.samples)
+    return Rates(batch_s, batches.per_epoch, way.down_s, way.up_s, way.latency_s)
+
+
+def progress_since_probe(
+    probe: Probe,
+    work: Work,
+    batches: Batches,
+    sample_s: float,
+    computing_from: float,
+    probed_at: float,
+    told_at: float,
+) -> tuple[int, float]:
+    """Batches that a probed client has done when its work reaches it, and when it can go on.
+
+    The batch it is in is finished if the work wants it, and left otherwise.
+    """
+    if not probe.go_on:
+        return 1, max(told_at, probed_at)
+    so_far = (told_at - computing_from) / sample_s
+    wanted = batches.total(work)
+    done = max(batches.within(so_far), 1)
+    if probe.max_epochs is not None:
+        limit = probe.max_epochs * batches.per_epoch
+        done, wanted = min(done, limit), min(wanted, limit)
+    if done < wanted and batches.samples_in(done) < so_far * (1 - TOLERANCE):
+        done += 1
+    return done, max(told_at, computing_from + sample_s * batches.samples_in(done))
+
+
+def carry_out(
+    work: Work,
+    batches: Batches,
+    pace: Pace,
+    way: Link,
+    model: ModelProfile,
+    done: int,
+    begins_at: float,
+) -> Outcome:
+    """Train `work`, of which `done` full-model batches are over, from `begins_at`; then upload.
+
+    A client with a stop time does not start a batch that would end after it; it does one at least.
+    Differs: TimelyFL lets the batch run out that the stop time falls into, and is late by it.
+    """
+    depth = work.depth if work.depth is not None else model.depth
+    sample_s = pace.sample_s * float(model.compute_share[depth - 1])
+    total = batches.total(work)
+    steps = max(total, done)
+    if work.stop_at is not None and steps > done:
+        affordable = max(work.stop_at - begins_at, 0.0) / sample_s + batches.samples_in(done)
+        steps = min(steps, max(batches.within(affordable), done, 1))
+    spent_s = sample_s * (batches.samples_in(steps) - batches.samples_in(done))
+    return Outcome(
+        steps=steps,
+        full_steps=done,
+        samples=min(batches.samples_in(steps), batches.samples),
+        cut=steps < total,
+        arrives_at=begins_at + spent_s + way.upload_s(float(model.byte_share[depth - 1])),
+    )

@@ -1,0 +1,40 @@
+"""A task without data or weights: layers of given size and cost, for runs about time alone."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fedpace.core.errors import ConfigError
+from fedpace.core.model import ModelProfile
+
+
+@dataclass(frozen=True, slots=True)
+class TimingTask:
+    """What a timing-only run needs to know of a task."""
+
+    model: ModelProfile
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimingSettings:
+    samples: Annotated[int, "training samples of every client"] = 200
+    layers: Annotated[int, "layers of the model, all alike"] = 20
+    model_mb: Annotated[float, "size of the model in megabytes"] = 1.0
+    forward_share: Annotated[float, "share of a full step that is its forward pass"] = 0.3
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ConfigError(f"samples is {self.samples}; every client needs at least 1")
+
+
+class Timing:
+    """Only who does what when: no training, no accuracy."""
+
+    Settings = TimingSettings
+
+    @staticmethod
+    def build(settings: TimingSettings, clients: int) -> TimingTask:
+        model = ModelProfile.even(
+            settings.layers, round(settings.model_mb * 1e6), settings.forward_share
+        )
+        return TimingTask(model, (settings.samples,) * clients)

@@ -1,0 +1,245 @@
+"""The simulated world: a fleet that carries out commands in virtual time.
+
+It knows devices, data sizes and the model's cost, and decides when what happens. What training does
+to weights is the learner's business; the two meet only in task numbers.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedpace.core.commands import (
+    Aggregate,
+    Cancel,
+    CancelTimer,
+    Command,
+    Drop,
+    Evaluate,
+    Measure,
+    Probe,
+    SetTimer,
+    Train,
+)
+from fedpace.core.errors import ConfigError
+from fedpace.core.events import (
+    Arrived,
+    Event,
+    Failed,
+    Joined,
+    Left,
+    Measured,
+    Profiled,
+    Started,
+    Timer,
+)
+from fedpace.core.model import ModelProfile
+from fedpace.fleet.fleet import Fleet, Pace
+from fedpace.sim import timeline
+from fedpace.sim.agenda import Agenda, Kind
+from fedpace.sim.learner import Learner
+from fedpace.sim.timeline import Batches, Link, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time for the run to look at itself; no business of the policy's."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Switch:
+    """A client comes or goes."""
+
+    client: int
+
+
+@dataclass(slots=True)
+class _Task:
+    command: Probe | Train
+    counter: int
+    opened_at: float
+    computing_from: float
+    pace: Pace
+    way: Link
+    probed_at: float = 0.0
+    """When the probe batch is done, if there is one."""
+
+
+class World:
+    """Clients, their clocks and their open tasks. `next` tells what happens, `carry_out` acts."""
+
+    def __init__(
+        self, fleet: Fleet, samples: Sequence[int], model: ModelProfile, learner: Learner
+    ) -> None:
+        if len(samples) != fleet.clients:
+            raise ConfigError(f"{fleet.clients} devices, but data for {len(samples)} clients")
+        self.learner = learner
+        self._fleet = fleet
+        self._samples = samples
+        self._model = model
+        self._agenda: Agenda[Event | Tick | _Switch] = Agenda()
+        self._now_due: deque[Event] = deque()
+        self._tasks: dict[int, _Task] = {}
+        self._by_client: dict[int, set[int]] = {}
+        self._counters: dict[int, int] = {}
+        self._timers: dict[str, float] = {}
+        self._open_world()
+
+    def _open_world(self) -> None:
+        for client, samples in enumerate(self._samples):
+            if self._fleet.presence.online_at_start(client):
+                self._by_client[client] = set()
+                self._agenda.put(0.0, Kind.CLIENT, Joined(0.0, client, samples))
+            self._plan_switch(client, 0.0)
+        self._agenda.put(0.0, Kind.CLIENT, Started(0.0))
+
+    def tick_at(self, at: float) -> None:
+        """Ask for a Tick, which comes after everything else of that time."""
+        self._agenda.put(at, Kind.TICK, Tick(at))
+
+    def next(self) -> Event | Tick | None:
+        """What happens next; None when nothing ever will."""
+        while True:
+            if self._now_due:
+                return self._now_due.popleft()
+            if not self._agenda:
+                return None
+            at, entry = self._agenda.pop()
+            match entry:
+                case _Switch(client=client):
+                    self._switch(client, at)
+                case Timer(name=name):
+                    if self._timers.get(name) == at:
+                        del self._timers[name]
+                        return entry
+                case Profiled(task=task):
+                    if task in self._tasks:
+                        return entry
+                case Arrived(task=task):
+                    if task in self._tasks:
+                        self._close(task)
+                        self.learner.arrived(task)
+                        return entry
+                case Failed(task=task):
+                    if task in self._tasks:
+                        self._close(task)
+                        self.learner.forget(task)
+                        return entry
+                case _:
+                    return entry
+
+    # Presence
+
+    def _plan_switch(self, client: int, at: float) -> None:
+        when = self._fleet.presence.next_change(client, at)
+        if when is not None:
+            self._agenda.put(when, Kind.CLIENT, _Switch(client))
+
+    def _switch(self, client: int, at: float) -> None:
+        self._plan_switch(client, at)
+        if client not in self._by_client:
+            self._by_client[client] = set()
+            self._now_due.append(Joined(at, client, self._samples[client]))
+            return
+        self._now_due.append(Left(at, client))
+        for task in sorted(self._by_client.pop(client)):
+            del self._tasks[task]
+            self.learner.forget(task)
+            self._now_due.append(Failed(at, client, task, "the client left"))
+
+    # Commands
+
+    def carry_out(self, command: Command, at: float) -> None:
+        match command:
+            case Probe():
+                self._probe(command, self._open(command, at))
+            case Train(task=number):
+                task = self._tasks.get(number)
+                self._train(command, task if task is not None else self._open(command, at), at)
+            case Cancel(task=number):
+                if number in self._tasks:
+                    self._close(number)
+                self.learner.forget(number)
+            case Drop(task=number):
+                self.learner.forget(number)
+            case SetTimer(name=name, at=when):
+                self._timers[name] = when
+                self._agenda.put(when, Kind.TIMER, Timer(when, name))
+            case CancelTimer(name=name):
+                self._timers.pop(name, None)
+            case Aggregate():
+                self.learner.aggregate(command)
+            case Measure(request=request):
+                self._now_due.append(Measured(at, request, self.learner.measure(command)))
+            case Evaluate(request=request, slot=slot):
+                self._now_due.append(Measured(at, request, self.learner.evaluate(slot)))
+            case _:
+                pass
+
+    def _open(self, command: Probe | Train, at: float) -> _Task:
+        client = command.client
+        counter = self._counters.get(client, 0)
+        self._counters[client] = counter + 1
+        pace = self._fleet.pace(client, counter)
+        way = timeline.link(pace, self._model, self._fleet.free_links, self._fleet.free_download)
+        task = _Task(command, counter, at, at + way.down_s, pace, way)
+        self._tasks[command.task] = task
+        self._by_client[client].add(command.task)
+        self.learner.opened(command.task, command.slot)
+        return task
+
+    def _close(self, number: int) -> None:
+        client = self._tasks.pop(number).command.client
+        self._by_client[client].discard(number)
+
+    def _probe(self, command: Probe, task: _Task) -> None:
+        batches = Batches(command.batch_size, self._samples[command.client])
+        rates = timeline.rates(batches, task.pace, task.way)
+        task.probed_at = task.computing_from + (0.0 if self._fleet.free_probe else rates.batch_s)
+        at = task.probed_at + task.way.latency_s
+        self._agenda.put(at, Kind.CLIENT, Profiled(at, command.client, command.task, rates))
+
+    def _train(self, command: Train, task: _Task, at: float) -> None:
+        work, client = command.work, command.client
+        batches = Batches(work.batch_size, self._samples[client])
+        done, begins_at = 0, task.computing_from
+        if isinstance(task.command, Probe):
+            done, begins_at = timeline.progress_since_probe(
+                task.command,
+                work,
+                batches,
+                task.pace.sample_s,
+                task.computing_from,
+                task.probed_at,
+                told_at=at + task.way.latency_s,
+            )
+        outcome = timeline.carry_out(work, batches, task.pace, task.way, self._model, done, begins_at)
+        self._plan_end(command, task, outcome, batches, at)
+
+    def _plan_end(
+        self, command: Train, task: _Task, outcome: Outcome, batches: Batches, at: float
+    ) -> None:
+        client, number = command.client, command.task
+        depth = command.work.depth if command.work.depth is not None else self._model.depth
+        dropout = self._fleet.dropout_at(client, task.counter)
+        if dropout is not None:
+            fails_at = task.opened_at + dropout * (outcome.arrives_at - task.opened_at)
+            event = Failed(max(fails_at, at), client, number, "the client dropped out")
+            self._agenda.put(event.at, Kind.CLIENT, event)
+            return
+        arrived = Arrived(
+            outcome.arrives_at,
+            client,
+            number,
+            task.command.version,
+            depth,
+            outcome.steps,
+            outcome.full_steps,
+            outcome.samples,
+            self._model.suffix_bytes[depth - 1],
+            outcome.cut,
+            timeline.rates(batches, task.pace, task.way),
+        )
+        self._agenda.put(arrived.at, Kind.CLIENT, arrived)
+        self.learner.will_arrive(arrived, batches.size)

@@ -1,0 +1,208 @@
+"""Rules that every registered policy keeps, whatever happens around it.
+
+A chaotic runtime joins, loses, slows down and fails clients at random and fires timers on time. The
+session raises at the first command that breaks the contract; what it cannot see is checked here.
+"""
+
+import random
+
+import pytest
+
+from fedpace import plugins
+from fedpace.core.commands import (
+    Aggregate,
+    Cancel,
+    CancelTimer,
+    Drop,
+    Evaluate,
+    Measure,
+    Probe,
+    SetTimer,
+    Train,
+)
+from fedpace.core.events import (
+    Arrived,
+    Failed,
+    Joined,
+    Left,
+    Measured,
+    Profiled,
+    Rates,
+    Started,
+    Timer,
+)
+from fedpace.core.journal import Header, Journal, Memory, replay
+from fedpace.core.model import ModelProfile
+from fedpace.core.policy import Context
+from fedpace.core.session import Session
+
+CLIENTS = 6
+MODEL = ModelProfile.even(5, 5000)
+VARIANTS = [
+    ("timelyfl", {}),
+    ("timelyfl", {"n": 4, "k": 1, "probe": "history"}),
+    ("timelyfl", {"n": 5, "k": 3, "clock": "paper", "alpha": "parameters", "late": "drop"}),
+    ("timelyfl", {"workload": "frozen", "missing": "zero", "max_epochs": 2}),
+    ("sync", {}),
+    ("sync", {"n": 3, "over_selection": 1.5}),
+    ("sync", {"n": 4, "deadline_s": 3.0, "quorum": 2}),
+    ("sync", {"n": 4, "deadline_s": 3.0, "quorum": 0}),
+    ("fedbuff", {}),
+    ("fedbuff", {"concurrency": 4, "k": 3, "max_staleness": 1}),
+    ("fedbuff", {"concurrency": 2, "k": 5, "server_lr": 0.5}),
+]
+
+
+def test_every_installed_policy_is_in_the_suite():
+    assert {name for name, _ in VARIANTS} == set(plugins.names("policies"))
+
+
+class Chaos:
+    """A runtime whose clients do what a random source says, and that keeps all of its own rules."""
+
+    def __init__(self, policy, choose, recorder):
+        self.session = Session(policy, recorder)
+        self.choose = choose
+        self.now = 0.0
+        self.online, self.tasks, self.timers = set(), {}, {}
+        self.arrived, self.used, self.answered, self.rounds = set(), set(), set(), 0
+
+    def tell(self, event):
+        self.now = event.at
+        for command in self.session.handle(event):
+            self.obey(command)
+
+    def obey(self, command):
+        match command:
+            case Probe(client=client, task=task, version=version):
+                self.tasks[task] = [client, version, None]
+            case Train(client=client, task=task, version=version, work=work):
+                self.tasks.setdefault(task, [client, version, None])[2] = work
+            case Cancel(task=task):
+                del self.tasks[task]
+            case Drop(task=task):
+                self.used.add(task)
+            case SetTimer(name=name, at=at):
+                self.timers[name] = at
+            case CancelTimer(name=name):
+                self.timers.pop(name, None)
+            case Aggregate(tasks=tasks):
+                self.used.update(tasks)
+                self.rounds += 1
+            case Measure(request=request, tasks=tasks):
+                self.tell(Measured(self.now, request, (1.0,) * len(tasks)))
+            case Evaluate(request=request):
+                self.tell(Measured(self.now, request, (0.5, 1.0)))
+
+    def join(self, client, at):
+        self.online.add(client)
+        self.tell(Joined(at, client, 40 + client))
+
+    def leave(self, client, at):
+        tasks = [task for task, (owner, _, _) in self.tasks.items() if owner == client]
+        for task in tasks:
+            del self.tasks[task]
+        self.online.remove(client)
+        self.tell(Left(at, client))
+        for task in tasks:
+            self.tell(Failed(at, client, task, "the client left"))
+
+    def rates(self):
+        pick = self.choose
+        return Rates(pick(1, 40) / 8, pick(1, 5), pick(0, 16) / 8, pick(0, 16) / 8)
+
+    def finish(self, task, at):
+        client, version, work = self.tasks[task]
+        if work is None:
+            self.answered.add(task)
+            self.tell(Profiled(at, client, task, self.rates()))
+            return
+        del self.tasks[task]
+        self.arrived.add(task)
+        depth = work.depth or MODEL.depth
+        steps = work.steps or work.epochs * 3
+        self.tell(Arrived(at, client, task, version, depth, steps, 0, 40, 1000, False, self.rates()))
+
+    def step(self):
+        pick = self.choose
+        at = self.now + pick(0, 8) / 8
+        due = min(self.timers.items(), key=lambda item: item[1], default=None)
+        if due is not None and (due[1] <= at or pick(0, 3) == 0):
+            del self.timers[due[0]]
+            self.tell(Timer(due[1], due[0]))
+            return
+        tasks = sorted(t for t in self.tasks if self.tasks[t][2] is not None or t not in self.answered)
+        action = pick(0, 9)
+        away = sorted(set(range(CLIENTS)) - self.online)
+        if action == 0 and self.online:
+            self.leave(sorted(self.online)[pick(0, len(self.online) - 1)], at)
+        elif action == 1 and away:
+            self.join(away[pick(0, len(away) - 1)], at)
+        elif action == 2 and tasks:
+            task = tasks[pick(0, len(tasks) - 1)]
+            client = self.tasks.pop(task)[0]
+            self.tell(Failed(at, client, task, "crashed"))
+        elif tasks:
+            self.finish(tasks[pick(0, len(tasks) - 1)], at)
+        else:
+            self.now = at
+
+    def calm(self, steps=300):
+        """Everybody is there and answers in turn; whoever waits for a timer gets it."""
+        for client in sorted(set(range(CLIENTS)) - self.online):
+            self.join(client, self.now)
+        before = self.rounds
+        for _ in range(steps):
+            if self.rounds >= before + 2:
+                return True
+            tasks = sorted(self.tasks)
+            probed = [task for task in tasks if self.tasks[task][2] is None]
+            working = [task for task in tasks if self.tasks[task][2] is not None]
+            fresh = [task for task in probed if task not in self.answered]
+            due = min(self.timers.items(), key=lambda item: item[1], default=None)
+            if fresh:
+                self.finish(fresh[0], self.now)
+            elif working:
+                self.finish(working[0], self.now)
+            elif due is not None:
+                del self.timers[due[0]]
+                self.tell(Timer(max(due[1], self.now), due[0]))
+            else:
+                return False
+        return False
+
+
+def build(name, options):
+    kind = plugins.load("policies", name)
+    context = Context(1, CLIENTS, MODEL, 20)
+    return kind(kind.Settings(**options), context)
+
+
+def run(name, options, seed, recorder):
+    source = random.Random(seed)
+    chaos = Chaos(build(name, options), source.randint, recorder)
+    for client in range(CLIENTS):
+        chaos.join(client, 0.0)
+    chaos.tell(Started(0.0))
+    for _ in range(source.randint(0, 400)):
+        chaos.step()
+    return chaos
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_no_sequence_of_events_makes_a_policy_break_the_contract_or_stop_for_ever(name, options):
+    for seed in range(120):
+        chaos = run(name, options, seed, Memory())
+        assert chaos.used <= chaos.arrived
+        assert chaos.calm(), f"seed {seed}: with everybody there and answering, rounds must go on"
+        assert len(chaos.arrived - chaos.used) <= 2 * CLIENTS, f"seed {seed}: updates are left over"
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_a_journal_replays(name, options, tmp_path):
+    for seed in range(5):
+        path = tmp_path / f"{seed}.jsonl"
+        header = Header(name, options, Context(1, CLIENTS, MODEL, 20), {}, "0")
+        with Journal(path, header) as journal:
+            run(name, options, seed, journal)
+        replay(path, build(name, options))

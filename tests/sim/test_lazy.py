@@ -1,0 +1,166 @@
+"""Lazy training with a fake executor: what is trained, when, and from which weights."""
+
+import torch
+
+from fedpace.core.commands import GLOBAL, Aggregate, Measure
+from fedpace.core.events import Arrived, Rates
+from fedpace.learn.weights import Update, Weights
+from fedpace.sim.lazy import LazyLearner
+
+RATES = Rates(1.0, 1, 0.0, 0.0)
+
+
+class Store:
+    """Weights are one number: the version."""
+
+    def __init__(self):
+        self.version, self.updates, self.evaluations = 0, {}, 0
+
+    def weights(self, slot):
+        number = torch.tensor([float(self.version)])
+        return Weights(number, torch.empty(0), torch.empty(0, dtype=torch.int64))
+
+    def put(self, task, update):
+        self.updates[task] = update
+
+    def has(self, task):
+        return task in self.updates
+
+    def discard(self, task):
+        self.updates.pop(task, None)
+
+    def aggregate(self, command):
+        for task in command.tasks:
+            del self.updates[task]
+        self.version += 1
+
+    def measure(self, command):
+        return tuple(float(self.updates[task].params) for task in command.tasks)
+
+    def evaluate(self, slot):
+        self.evaluations += 1
+        return 0.5, 1.0
+
+    def state(self):
+        return {"version": self.version, "updates": dict(self.updates)}
+
+    def load(self, state):
+        self.version, self.updates = state["version"], dict(state["updates"])
+
+
+class Executor:
+    """An update is the version that its job started from."""
+
+    def __init__(self, appetite=1):
+        self.appetite, self.trained = appetite, []
+
+    def train(self, jobs):
+        self.trained.append([job.task for job, _ in jobs])
+        return [Update(1, weights.params, weights.buffers, weights.counters) for _, weights in jobs]
+
+
+def arrival(task, at=1.0):
+    return Arrived(at, task, task, 0, 1, 1, 0, 1, 4, False, RATES)
+
+
+def learner(appetite=1, recall=None):
+    store, executor = Store(), Executor(appetite)
+    return LazyLearner(store, executor, recall), store, executor
+
+
+def give(a_learner, *tasks):
+    for task in tasks:
+        a_learner.opened(task, GLOBAL)
+        a_learner.will_arrive(arrival(task, at=float(100 - task)), 20)
+
+
+def aggregate(*tasks):
+    return Aggregate(tasks, (1.0,) * len(tasks))
+
+
+def test_nothing_is_trained_before_it_is_needed_and_nothing_twice():
+    lazy, _, executor = learner()
+    give(lazy, 1, 2, 3)
+    assert executor.trained == []
+    lazy.measure(Measure(1, "norm", (1,)))
+    lazy.aggregate(aggregate(1, 2))
+    assert executor.trained == [[1], [2]]
+
+
+def test_forgotten_work_is_never_trained():
+    lazy, _, executor = learner(appetite=10)
+    give(lazy, 1, 2)
+    lazy.forget(2)
+    lazy.aggregate(aggregate(1))
+    assert executor.trained == [[1]]
+
+
+def test_a_hungry_executor_is_topped_up_with_what_is_due_soonest():
+    lazy, _, executor = learner(appetite=3)
+    give(lazy, 1, 2, 3, 4)  # the higher the number, the sooner it is due
+    lazy.aggregate(aggregate(2))
+    assert executor.trained == [[2, 4, 3]]
+    lazy.aggregate(aggregate(3, 4))
+    assert executor.trained == [[2, 4, 3]]
+
+
+def test_a_task_starts_from_the_version_that_was_current_when_it_was_opened():
+    lazy, store, _ = learner()
+    give(lazy, 1, 2)
+    lazy.aggregate(aggregate(1))
+    give(lazy, 3)
+    lazy.aggregate(aggregate())
+    assert store.version == 2
+    assert lazy.measure(Measure(1, "norm", (2, 3))) == (0.0, 1.0)
+
+
+def test_weights_are_kept_only_as_long_as_a_task_needs_them():
+    lazy, _, _ = learner()
+    for task in range(1, 50):
+        give(lazy, task)
+        lazy.aggregate(aggregate(task))
+    give(lazy, 50)
+    lazy.forget(50)
+    assert lazy.state()["weights"] == []
+    assert not lazy._pins
+    assert not lazy._uses
+    assert not lazy._pending
+
+
+def test_a_model_is_tested_once_however_often_it_is_asked_for():
+    lazy, store, _ = learner()
+    assert lazy.score() == lazy.score() == lazy.evaluate(GLOBAL) == (0.5, 1.0)
+    assert store.evaluations == 1
+    lazy.aggregate(aggregate())
+    lazy.score()
+    assert store.evaluations == 2
+
+
+class Remembered:
+    def evaluated(self):
+        return 0.25, None
+
+    def measured(self):
+        return (7.0, 8.0)
+
+
+def test_retracing_learns_nothing_and_then_goes_on_as_if_it_had():
+    original, _, _ = learner(appetite=2)
+    steps = [
+        lambda one: give(one, 1, 2),
+        lambda one: one.aggregate(aggregate(1)),  # trains 2 ahead
+        lambda one: give(one, 3),
+    ]
+    for step in steps:
+        step(original)
+    retraced, store, executor = learner(appetite=2, recall=Remembered())
+    for step in steps:
+        step(retraced)
+    assert retraced.retracing
+    assert retraced.score() == (0.25, None)
+    assert retraced.evaluate(GLOBAL) == (7.0, 8.0)
+    retraced.load(original.state())
+    assert not retraced.retracing
+    assert store.version == 1
+    assert retraced.measure(Measure(1, "norm", (2, 3))) == original.measure(Measure(1, "norm", (2, 3)))
+    assert executor.trained == [[3]]

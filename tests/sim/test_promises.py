@@ -1,0 +1,146 @@
+"""What a schedule promises, checked over many simulated rounds without training."""
+
+import pytest
+
+import fedpace
+from fedpace.core.commands import Aggregate, Cancel, SetTimer
+from fedpace.policies.timelyfl import END
+
+
+def timing(policy, rounds, clients=64, task=None, behaviour=None, fleet="phones", seed=0, **settings):
+    return fedpace.simulate(
+        {
+            "seed": seed,
+            "clients": clients,
+            "policy": policy,
+            "policies": {policy: settings},
+            "task": {"kind": "timing", **(task or {})},
+            "fleet": {"kind": fleet, "behaviour": behaviour or {}},
+            "stop": {"rounds": rounds},
+        }
+    )
+
+
+def lateness(result):
+    """Tasks that were cut off by the end of a round, and all that were opened."""
+    return result.summary.cancelled.get("late", 0), result.summary.tasks
+
+
+def test_with_the_papers_ideal_time_model_nobody_is_ever_late_in_1000_rounds():
+    result = timing(
+        "timelyfl",
+        1000,
+        task={"layers": 500, "forward_share": 0.0},
+        behaviour={"free_download": True, "free_probe": True},
+        n=32,
+        clock="paper",
+        alpha="parameters",
+    )
+    late, _ = lateness(result)
+    assert result.summary.rounds == 1000
+    assert late == 0
+    assert set(result.summary.clients_per_round) == {32}
+
+
+@pytest.mark.parametrize("late_rule", ["cut", "drop"])
+@pytest.mark.parametrize("probe", ["message", "history"])
+def test_with_a_real_profile_and_the_cost_rule_nobody_is_late_without_jitter(probe, late_rule):
+    result = timing("timelyfl", 300, n=32, probe=probe, late=late_rule)
+    late, tasks = lateness(result)
+    assert tasks > 300 * 30
+    assert late == 0
+
+
+def test_the_parameter_rule_breaks_its_promise_on_a_real_profile():
+    # Not a wish but the reason for the cost rule: a forward pass is paid whatever the depth.
+    late, tasks = lateness(timing("timelyfl", 100, n=32, alpha="parameters", late="drop"))
+    assert late > 0.1 * tasks
+
+
+def test_with_jitter_and_old_speeds_cutting_keeps_most_and_dropping_does_not():
+    arrived = {
+        late: timing("timelyfl", 100, behaviour={"jitter": 0.3}, n=32, probe="history", late=late)
+        for late in ("cut", "drop")
+    }
+    assert arrived["cut"].summary.mean_clients > 1.2 * arrived["drop"].summary.mean_clients
+
+
+def test_every_round_of_timelyfl_lasts_its_interval():
+    result = timing("timelyfl", 50, n=16)
+    messages = list(result.journal)
+    ends = [m.at for m in messages if isinstance(m, SetTimer) and m.name == END]
+    assert result.summary.round_times == ends[:50]
+
+
+def test_slow_clients_take_part_as_often_as_fast_ones():
+    timely = timing("timelyfl", 400, n=32).summary
+    buffered = timing("fedbuff", 400, concurrency=32).summary
+    assert min(timely.participation.values()) > 0.3
+    assert timely.mean_participation > 0.48  # half of the clients are asked in a round
+    assert min(buffered.participation.values()) < 0.12
+
+
+@pytest.mark.parametrize("policy", ["timelyfl", "sync", "fedbuff"])
+def test_scaling_all_times_scales_nothing_else(policy):
+    def run(factor):
+        result = fedpace.simulate(
+            {
+                "clients": 8,
+                "policy": policy,
+                "task": {"kind": "timing"},
+                "fleet": {
+                    "kind": "explicit",
+                    "compute_s": [factor * c for c in (0.01, 0.02, 0.03, 0.05, 0.08, 0.13, 0.21, 0.34)],
+                    "down_mbps": [8 / factor],
+                    "up_mbps": [4 / factor],
+                },
+                "stop": {"rounds": 40},
+            }
+        )
+        commands = [m for m in result.journal if isinstance(m, (Aggregate, Cancel))]
+        return commands, result.summary.round_times
+
+    commands, times = run(1.0)
+    scaled_commands, scaled_times = run(4.0)
+    assert commands == scaled_commands
+    assert scaled_times == pytest.approx([4 * at for at in times], rel=1e-12)
+
+
+@pytest.mark.parametrize("policy", ["timelyfl", "sync", "fedbuff"])
+def test_drift_churn_and_dropout_never_stop_a_run(policy):
+    behaviour = {
+        "jitter": 0.2,
+        "drift": 0.1,
+        "dropout": 0.2,
+        "presence": "on-off",
+        "mean_on_s": 200.0,
+        "mean_off_s": 400.0,
+        "latency_s": 0.1,
+    }
+    result = timing(policy, 200, clients=30, behaviour=behaviour)
+    assert result.summary.rounds == 200
+    assert result.summary.failed > 50
+    assert sum(result.summary.clients_per_round) > 200
+
+
+def test_with_nobody_online_the_run_waits_until_its_time_is_over(tmp_path):
+    trace = tmp_path / "presence.csv"
+    trace.write_text("client,active_from_s,active_to_s,finish_time_s\n0,0,50,1000000000\n")
+    behaviour = {"presence": "trace", "presence_file": str(trace)}
+    result = fedpace.simulate(
+        {
+            "clients": 3,
+            "policy": "sync",
+            "task": {"kind": "timing"},
+            "fleet": {"kind": "phones", "behaviour": behaviour},
+            "stop": {"hours": 1.0},
+        }
+    )
+    assert result.summary.finished == "1 virtual hours are over"
+    assert result.summary.end_s == 3600
+
+
+def test_ten_thousand_clients_keep_no_more_than_their_own_state():
+    result = timing("timelyfl", 5, clients=10_000, n=1000)
+    assert result.summary.rounds == 5
+    assert result.summary.mean_clients > 990

@@ -1,0 +1,128 @@
+"""Killed at any moment and resumed, a run gives the journal and weights of one that was not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import fedpace
+from fedpace.core.errors import JournalError
+
+RUN = """
+import json, sys, fedpace
+config, out = json.loads(sys.argv[1]), sys.argv[2]
+fedpace.simulate(config, out=out, resume=True, snapshot_every_s=0.0)
+"""
+
+
+def journal_of(folder):
+    return (folder / "journal.jsonl").read_bytes()
+
+
+def weights_of(folder):
+    return torch.load(folder / "weights.pt", weights_only=True)
+
+
+def assert_same(one, other):
+    assert journal_of(one) == journal_of(other)
+    expected, found = weights_of(one), weights_of(other)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+class Stop(Exception):
+    pass
+
+
+def stopping_after(events):
+    """A watch that ends the run as a crash would, after so many events."""
+    left = [events]
+
+    def watch(standing):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Stop
+
+    return watch
+
+
+@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff", "sync"])
+@pytest.mark.parametrize("server", ["fedavg", "fedadam"])
+def test_stopped_at_any_event_and_resumed_it_ends_as_if_nothing_had_happened(
+    tmp_path, small, policy, server
+):
+    small |= {
+        "policy": policy,
+        "server": {"optimiser": server, "lr": 1.0 if server == "fedavg" else 0.01},
+    }
+    fedpace.simulate(small, out=tmp_path / "whole")
+    out = tmp_path / "stopped"
+    for events in (5, 14, 24, 25, 32):  # stopped again and again, always later
+        with pytest.raises(Stop):
+            fedpace.simulate(
+                small, out=out, resume=True, snapshot_every_s=0.0, watches=(stopping_after(events),)
+            )
+    fedpace.simulate(small, out=out, resume=True)
+    assert_same(tmp_path / "whole", out)
+    assert not (out / "snapshot.pt").exists()
+    assert not (out / "journal.jsonl.part").exists()
+
+
+def test_killed_by_the_system_and_resumed_it_ends_as_if_nothing_had_happened(tmp_path, small):
+    small |= {"stop": {"rounds": 12}}
+    fedpace.simulate(small, out=tmp_path / "whole")
+    out = tmp_path / "killed"
+    command = [sys.executable, "-c", RUN, json.dumps(small), str(out)]
+    for delay in (0.0, 0.1, 0.3):
+        process = subprocess.Popen(command)
+        deadline = time.monotonic() + 60
+        while not (out / "snapshot.pt").exists() and process.poll() is None:
+            assert time.monotonic() < deadline, "the run took no snapshot"
+            time.sleep(0.01)
+        time.sleep(delay)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run(command, check=True, timeout=120)
+    assert_same(tmp_path / "whole", out)
+
+
+def test_a_snapshot_is_not_needed_to_resume(tmp_path, small):
+    fedpace.simulate(small, out=tmp_path / "whole")
+    out = tmp_path / "stopped"
+    with pytest.raises(Stop):
+        fedpace.simulate(small, out=out, watches=(stopping_after(20),))
+    assert not (out / "snapshot.pt").exists()
+    fedpace.simulate(small, out=out, resume=True)
+    assert_same(tmp_path / "whole", out)
+
+
+@pytest.mark.parametrize("every_s", [0.0, 1e9])
+def test_resuming_with_other_settings_is_refused(tmp_path, small, every_s):
+    out = tmp_path / "stopped"
+    with pytest.raises(Stop):
+        fedpace.simulate(small, out=out, snapshot_every_s=every_s, watches=(stopping_after(20),))
+    with pytest.raises(JournalError, match="same config and version"):
+        fedpace.simulate(small | {"seed": 5}, out=out, resume=True)
+
+
+def test_a_broken_snapshot_says_what_to_do(tmp_path, small):
+    out = tmp_path / "stopped"
+    with pytest.raises(Stop):
+        fedpace.simulate(small, out=out, snapshot_every_s=0.0, watches=(stopping_after(20),))
+    snapshot = out / "snapshot.pt"
+    snapshot.write_bytes(snapshot.read_bytes()[:100])
+    with pytest.raises(JournalError, match=r"snapshot.pt cannot be read.*delete it"):
+        fedpace.simulate(small, out=out, resume=True)
+    snapshot.unlink()
+    fedpace.simulate(small, out=out, resume=True)
+
+
+def test_resuming_a_finished_run_returns_its_result(tmp_path, small):
+    first = fedpace.simulate(small, out=tmp_path)
+    again = fedpace.simulate(small, out=tmp_path, resume=True)
+    assert again.summary == first.summary

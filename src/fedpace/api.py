@@ -1,0 +1,229 @@
+"""One run from Python: a config in, a result out. The CLI does nothing that this does not."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedpace import config as configs
+from fedpace.config import Config, PolicyPlan
+from fedpace.core.codec import Message
+from fedpace.core.errors import ConfigError
+from fedpace.core.journal import Header, Journal, Memory, check_header, part_path, read
+from fedpace.core.model import ModelProfile
+from fedpace.core.policy import Context
+from fedpace.core.session import Session
+from fedpace.report.summary import Summary
+from fedpace.sim.learner import Learner, TimingOnly
+from fedpace.sim.run import Run, Scorer, Watch
+from fedpace.sim.timing import TimingTask
+from fedpace.sim.world import World
+
+if TYPE_CHECKING:
+    from fedpace.learn.task import Task
+    from fedpace.sim.learning import Learning
+
+JOURNAL = "journal.jsonl"
+WEIGHTS = "weights.pt"
+SNAPSHOT = "snapshot.pt"
+
+
+@dataclass(frozen=True)
+class JournalView:
+    """A run's journal, on disk or in memory: iterate over it for its messages."""
+
+    header: Header
+    path: Path | None
+    _messages: Sequence[Message] = ()
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages) if self.path is None else read(self.path)[1]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a run. Times are virtual seconds."""
+
+    summary: Summary
+    journal: JournalView
+
+    @property
+    def accuracy(self) -> list[tuple[float, float]]:
+        """(time, accuracy) pairs, in order of time."""
+        return self.summary.accuracy
+
+    @property
+    def participation(self) -> dict[int, float]:
+        """Client -> share of the rounds that its updates were part of."""
+        return self.summary.participation
+
+    def time_to(self, target: float) -> float | None:
+        """Seconds until the tested accuracy first reached `target`; None if it never did."""
+        return self.summary.time_to(target)
+
+
+def simulate(
+    config: Config | Mapping[str, Any] | str | Path,
+    *,
+    task: "Task | None" = None,
+    policy: str | None = None,
+    out: str | Path | None = None,
+    workers: int = 1,
+    resume: bool = False,
+    overwrite: bool = False,
+    snapshot_every_s: float = 60.0,
+    watches: Iterable[Watch] = (),
+) -> Result:
+    """Run one policy in virtual time.
+
+    task: a task of one's own instead of the config's; policy: a label instead of the config's;
+    out: folder for the journal and the final weights (in memory only, if left out);
+    workers: processes that train (results do not depend on it);
+    resume: go on with what `out` holds; overwrite: delete it first.
+    """
+    settings = configs.load(config)
+    plan = configs.policy_plan(settings, policy or settings.policy)
+    if workers < 1:
+        raise ConfigError(f"workers is {workers}; set it to 1 or more")
+    folder = None if out is None else Path(out)
+    if folder is not None and resume and (folder / JOURNAL).exists() and not overwrite:
+        return open_result(folder)
+    parts = _Parts.build(settings, plan, task)
+    if folder is None:
+        with ExitStack() as stack:
+            return _in_memory(parts, workers, stack, tuple(watches))
+    _make_room(folder, resume, overwrite)
+    with ExitStack() as stack:
+        _on_disk(parts, folder, workers, stack, tuple(watches), snapshot_every_s)
+    return open_result(folder)
+
+
+def open_result(folder: Path) -> Result:
+    """The result of a finished run."""
+    header, messages = read(folder / JOURNAL)
+    return Result(Summary.of(header, messages), JournalView(header, folder / JOURNAL))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """All that a run is made of, checked before anything is written."""
+
+    config: Config
+    plan: PolicyPlan
+    header: Header
+    samples: Sequence[int]
+    learning: "Learning | None"
+
+    @classmethod
+    def build(cls, config: Config, plan: PolicyPlan, task: "Task | None") -> "_Parts":
+        model, samples, learning = _task(config, plan, task)
+        context = Context(config.seed, len(samples), model, plan.train.batch_size, plan.train.epochs)
+        values = configs.plain(config)
+        del values["policies"], values["compare"], values["policy"]
+        run = values | {
+            "label": plan.label,
+            "train": configs.plain(plan.train),
+            "server": configs.plain(plan.server),
+            "stop": configs.plain(plan.stop),
+        }
+        header = Header(plan.use, configs.plain(plan.settings), context, run, version("fedpace"))
+        parts = cls(config, plan, header, samples, learning)
+        parts.session(Memory())  # bad settings show here, before anything is written
+        parts.world(TimingOnly())
+        return parts
+
+    def session(self, recorder: Any) -> Session:
+        return Session(self.plan.kind(self.plan.settings, self.header.context), recorder)
+
+    def world(self, learner: Learner) -> World:
+        kind, settings = configs.plugin("fleets", dict(self.config.fleet), "fleet")
+        fleet = kind.build(settings, len(self.samples), self.config.seed)
+        return World(fleet, self.samples, self.header.context.model, learner)
+
+    def run(
+        self, recorder: Any, learner: Learner, scorer: Scorer | None, watches: tuple[Watch, ...]
+    ) -> None:
+        session, world = self.session(recorder), self.world(learner)
+        Run(session, world, scorer, self.config.evaluate, self.plan.stop, watches).to_end()
+
+
+def _task(
+    config: Config, plan: PolicyPlan, task: "Task | None"
+) -> tuple[ModelProfile, Sequence[int], "Learning | None"]:
+    if task is None:
+        kind, settings = configs.plugin("tasks", dict(config.task), "task")
+        built = kind.build(settings, config.clients)
+        if isinstance(built, TimingTask):
+            return built.model, built.samples, None
+        task = built
+    from fedpace.sim.learning import Learning  # torch takes seconds to import, and may not be needed
+
+    clients = config.clients if task.clients is None else len(task.clients)
+    learning = Learning(task, clients, config.partition, plan.train, config.profile, config.seed)
+    return learning.profile, learning.samples, None if config.timing_only else learning
+
+
+def _in_memory(parts: _Parts, workers: int, stack: ExitStack, watches: tuple[Watch, ...]) -> Result:
+    memory = Memory()
+    if parts.learning is None:
+        parts.run(memory, TimingOnly(), None, watches)
+    else:
+        learner = parts.learning.learner(parts.plan.server, workers, stack, None)
+        parts.run(memory, learner, learner, watches)
+    summary = Summary.of(parts.header, memory.messages)
+    return Result(summary, JournalView(parts.header, None, memory.messages))
+
+
+def _on_disk(
+    parts: _Parts,
+    folder: Path,
+    workers: int,
+    stack: ExitStack,
+    watches: tuple[Watch, ...],
+    every_s: float,
+) -> None:
+    """Run with a journal, snapshots and final weights; an unfinished journal is gone on with."""
+    path = folder / JOURNAL
+    if parts.learning is None:
+        with Journal(path, parts.header) as journal:
+            parts.run(journal, TimingOnly(), None, watches)
+        return
+    from fedpace.learn import files
+    from fedpace.sim.snapshot import Resume, ResumedJournal, Snapshots
+
+    snapshot = folder / SNAPSHOT
+    if snapshot.exists():
+        saved = files.load(snapshot)
+        resumed = ResumedJournal(path, parts.header, saved["lines"])
+        stack.callback(resumed.close, complete=False)
+        learner = parts.learning.learner(parts.plan.server, workers, stack, resumed)
+        watches = (Resume(resumed, learner, saved["state"]), *watches)
+        recorder: Journal | ResumedJournal = resumed
+    else:
+        if part_path(path).exists():
+            check_header(path, parts.header)
+        recorder = Journal(path, parts.header)
+        stack.callback(recorder.close, complete=False)
+        learner = parts.learning.learner(parts.plan.server, workers, stack, None)
+    snapshots = Snapshots(snapshot, recorder, learner, every_s)
+    parts.run(recorder, learner, learner, (*watches, snapshots))
+    parts.learning.save(folder / WEIGHTS)
+    recorder.close(complete=True)
+    snapshot.unlink(missing_ok=True)
+
+
+def _make_room(folder: Path, resume: bool, overwrite: bool) -> None:
+    """Check that results may go to the folder, and make it."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; give a folder for the results")
+    finished, started = folder / JOURNAL, part_path(folder / JOURNAL)
+    if overwrite:
+        for path in (folder / SNAPSHOT, started, finished, folder / WEIGHTS):
+            path.unlink(missing_ok=True)
+    elif not resume and (finished.exists() or started.exists()):
+        raise ConfigError(f"{folder} holds a run already; use --resume, --overwrite or another folder")
+    elif not started.exists():
+        (folder / SNAPSHOT).unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)

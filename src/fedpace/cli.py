@@ -1,0 +1,189 @@
+"""The command line: `fedpace run | compare | report | replay | policies | tasks | fleets`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedpace import config as configs
+from fedpace import listing, plugins
+from fedpace.core.errors import FedpaceError
+from fedpace.progress import Bars
+
+app = typer.Typer(
+    help="Federated learning on machines of very different speed: work is fitted to time.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The run's configuration.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as stop.rounds=50."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete what the folder holds first.")]
+
+
+@app.command()
+def run(
+    config: ConfigFile,
+    policy: Annotated[str | None, typer.Option(help="Label in [policies] or a policy's name.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results [runs/NAME].")] = None,
+    workers: Annotated[int, typer.Option(help="Processes that train; results do not change.")] = 1,
+    timing_only: Annotated[
+        bool, typer.Option("--timing-only", help="No training: time alone.")
+    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    snapshot_every: Annotated[float, typer.Option(help="Real seconds between snapshots.")] = 60.0,
+    set_: Set = None,
+) -> None:
+    """Simulate one policy; journal, weights, table and figure go to the folder."""
+    from fedpace.api import simulate
+
+    overrides = list(set_ or [])
+    if seed is not None:
+        overrides.append(f"seed={seed}")
+    if timing_only:
+        overrides.append("timing_only=true")
+    settings = configs.load(config, overrides)
+    label = policy or settings.policy
+    folder = out or Path("runs") / _slug(settings.name) / f"{_slug(label)}-seed-{settings.seed}"
+    stop = configs.policy_plan(settings, label).stop
+    with Bars() as bars:
+        simulate(
+            settings,
+            policy=label,
+            out=folder,
+            workers=workers,
+            resume=resume,
+            overwrite=overwrite,
+            snapshot_every_s=snapshot_every,
+            watches=(bars.of(label, stop),),
+        )
+    _show(folder, settings.compare.targets, settings.name)
+
+
+@app.command()
+def compare(
+    config: ConfigFile,
+    policies: Annotated[str | None, typer.Option(metavar="A,B,C", help="Labels or names.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each policy, with paired seeds.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results [runs/NAME].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at the same time [one a core].")] = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    set_: Set = None,
+) -> None:
+    """Simulate several policies on the same data, fleet and seeds, and show them side by side."""
+    from fedpace.compare import compare as run_all
+
+    overrides = list(set_ or [])
+    if policies is not None:
+        labels = ",".join(f'"{name.strip()}"' for name in policies.split(",") if name.strip())
+        overrides.append(f"compare.policies=[{labels}]")
+    if seeds is not None:
+        overrides.append(f"compare.seeds={seeds}")
+    settings = configs.load(config, overrides)
+    folder = out or Path("runs") / _slug(settings.name)
+    with Bars() as bars:
+        run_all(
+            settings,
+            folder,
+            jobs=jobs,
+            resume=resume,
+            overwrite=overwrite,
+            progress=bars.follow(settings),
+        )
+    order = settings.compare.policies or tuple(settings.policies)
+    _show(folder, settings.compare.targets, settings.name, order)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of one run or of several.")],
+    target: Annotated[list[float] | None, typer.Option(help="Accuracy whose time is shown.")] = None,
+    first: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Labels in front; times are relative to the first."),
+    ] = None,
+) -> None:
+    """Table and figure (accuracy over time, clients a round, participation) from journals."""
+    labels = tuple(name.strip() for name in (first or "").split(",") if name.strip())
+    _show(folder, tuple(target or ()), None, labels)
+
+
+@app.command()
+def replay(
+    journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="A journal.jsonl, or its folder.")],
+) -> None:
+    """Check that a journal's events, fed to a fresh policy, give the journal's commands."""
+    from fedpace.api import JOURNAL
+    from fedpace.core.journal import read
+    from fedpace.core.journal import replay as check
+
+    path = journal / JOURNAL if journal.is_dir() else journal
+    header, _ = read(path)
+    kind = plugins.load("policies", header.policy)
+    check(path, kind(configs.build(kind.Settings, header.settings, "settings"), header.context))
+    Console().print(f"{path}: the policy gives the same commands again")
+
+
+@app.command("policies")
+def list_policies() -> None:
+    """What schedules: each policy with its settings and their defaults."""
+    listing.show("policies")
+
+
+@app.command("tasks")
+def list_tasks() -> None:
+    """What is learned: each task with its settings and their defaults."""
+    listing.show("tasks")
+
+
+@app.command("fleets")
+def list_fleets() -> None:
+    """Who trains: each kind of fleet with its settings and their defaults."""
+    listing.show("fleets")
+
+
+@app.command("settings")
+def list_settings() -> None:
+    """Every other table of a config file with its keys and their defaults."""
+    listing.show_config()
+
+
+def _slug(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name.lower()).strip("-.") or "run"
+
+
+def _show(
+    folder: Path, targets: tuple[float, ...], title: str | None, first: tuple[str, ...] = ()
+) -> None:
+    from fedpace.report.collection import show
+
+    show(folder, targets, Console(), title, first)
+
+
+def main() -> Any:
+    """Errors of the user or the machine are one line and exit code 2; only bugs show a traceback."""
+    sys.path.insert(0, str(Path.cwd()))  # own policies and tasks lie beside their config
+    try:
+        app(standalone_mode=True)
+    except FedpaceError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename or 'disk'}: {error.strerror or error}; nothing half-written is kept")
+    except KeyboardInterrupt:
+        _fail("stopped; go on with --resume", code=130)
+
+
+def _fail(message: str, code: int = 2) -> None:
+    Console(stderr=True).print(f"fedpace: {message}", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)

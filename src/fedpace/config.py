@@ -1,0 +1,206 @@
+"""The configuration of a run: TOML tables, each read into a frozen settings dataclass.
+
+A wrong key, type or value is one line that says where, what was expected and what is near.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedpace import plugins
+from fedpace.core.errors import ConfigError
+from fedpace.data.partition import PartitionSettings
+from fedpace.learn.settings import ServerSettings, TrainSettings
+from fedpace.sim.settings import EvaluateSettings, StopSettings
+
+T = TypeVar("T")
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareSettings:
+    policies: Annotated[tuple[str, ...], "labels of [policies] to compare"] = ()
+    seeds: Annotated[int, "runs of each policy; run i has seed + i, the same for all"] = 3
+    targets: Annotated[tuple[float, ...], "accuracies whose first time is reported"] = ()
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ConfigError(f"compare.seeds is {self.seeds}; set it to 1 or more")
+        for target in self.targets:
+            if not 0 < target <= 1:
+                raise ConfigError(f"compare.targets has {target}; accuracy is a share, set it in 0..1")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a run depends on. Two runs of equal configs give equal journals."""
+
+    name: Annotated[str, "heading of tables and figures"] = "run"
+    seed: Annotated[int, "all randomness comes from it"] = 0
+    clients: Annotated[int, "clients in the fleet"] = 64
+    policy: Annotated[str, "label in [policies], or name of a policy with its defaults"] = "timelyfl"
+    policies: Annotated[
+        Mapping[str, Table],
+        "settings by label; `use` names a policy, tables train, server and stop override the run's",
+    ] = field(default_factory=dict)
+    task: Annotated[Table, "`kind` and its settings"] = field(
+        default_factory=lambda: {"kind": "fashion-mnist"}
+    )
+    fleet: Annotated[Table, "`kind` and its settings"] = field(
+        default_factory=lambda: {"kind": "phones"}
+    )
+    profile: Annotated[
+        Literal["flops", "clock", "ideal"], "where layer costs come from: counted, timed, or by size"
+    ] = "flops"
+    timing_only: Annotated[bool, "no training: who does what when"] = False
+    partition: PartitionSettings = field(default_factory=PartitionSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
+    evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    stop: StopSettings = field(default_factory=lambda: StopSettings(rounds=100))
+    compare: CompareSettings = field(default_factory=CompareSettings)
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise ConfigError(f"clients is {self.clients}; set it to 1 or more")
+
+
+@dataclass(frozen=True)
+class PolicyPlan:
+    """One entry of [policies], with everything that it overrides filled in."""
+
+    label: str
+    use: str
+    kind: type[Any]
+    settings: Any
+    train: TrainSettings
+    server: ServerSettings
+    stop: StopSettings
+
+
+def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[str] = ()) -> Config:
+    """A config from a TOML file or a mapping, with `key=value` overrides on top."""
+    if isinstance(source, Config):
+        if tuple(overrides):
+            raise ConfigError("overrides need a file or a mapping, not a finished config")
+        return source
+    table = dict(source) if isinstance(source, Mapping) else _read(Path(source))
+    for override in overrides:
+        table = _override(table, override)
+    return build(Config, table, "")
+
+
+def build(kind: type[T], table: Any, where: str) -> T:
+    """A settings dataclass from a table; errors name the key as it stands in the file."""
+    _check_keys(kind, table, where)
+    try:
+        return TypeAdapter(kind).validate_python(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = _join(where, ".".join(str(part) for part in first["loc"] if not _is_arm(part)))
+        raise ConfigError(f"{key} is {first['input']!r}: {first['msg'].lower()}") from None
+    except ConfigError as error:
+        raise ConfigError(f"[{where}] {error}" if where else str(error)) from None
+
+
+def policy_plan(config: Config, label: str) -> PolicyPlan:
+    """The policy behind a label, its settings checked."""
+    table = dict(config.policies.get(label, {}))
+    where = f"policies.{label}"
+    if not table and label not in config.policies and ":" not in label:
+        known = sorted({*config.policies, *plugins.names("policies")})
+        if label not in known:
+            hint = plugins.nearest(label, known)
+            raise ConfigError(f"there is no policy {label!r}{hint}; known are {', '.join(known)}")
+    use = table.pop("use", label)
+    train = build(TrainSettings, _merged(config.train, table.pop("train", {})), f"{where}.train")
+    server = build(ServerSettings, _merged(config.server, table.pop("server", {})), f"{where}.server")
+    stop = build(StopSettings, _merged(config.stop, table.pop("stop", {})), f"{where}.stop")
+    kind = plugins.load("policies", use)
+    return PolicyPlan(label, use, kind, build(kind.Settings, table, where), train, server, stop)
+
+
+def plugin(group: Literal["tasks", "fleets"], table: Table, where: str) -> tuple[Any, Any]:
+    """The class that `kind` names, and its settings from the rest of the table."""
+    rest = dict(table)
+    if "kind" not in rest:
+        raise ConfigError(f"[{where}] has no kind; set it to one of {', '.join(plugins.names(group))}")
+    kind = plugins.load(group, rest.pop("kind"))
+    return kind, build(kind.Settings, rest, where)
+
+
+def plain(settings: Any) -> Any:
+    """Settings as values that JSON and TOML have; what is None is left out."""
+    if is_dataclass(settings) and not isinstance(settings, type):
+        pairs = ((item.name, getattr(settings, item.name)) for item in fields(settings))
+        return {name: plain(value) for name, value in pairs if value is not None}
+    if isinstance(settings, Mapping):
+        return {key: plain(value) for key, value in settings.items()}
+    if isinstance(settings, (tuple, list)):
+        return [plain(value) for value in settings]
+    return settings
+
+
+def _read(path: Path) -> Table:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}; give the path of a TOML config") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; give the path of a TOML config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def _override(table: Table, override: str) -> Table:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set {override!r}: write it as key=value, such as stop.rounds=50")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    return _with(table, key.split("."), value, override)
+
+
+def _with(table: Table, path: list[str], value: Any, override: str) -> Table:
+    key, *rest = path
+    if not rest:
+        return table | {key: value}
+    inner = table.get(key, {})
+    if not isinstance(inner, dict):
+        raise ConfigError(f"--set {override!r}: {key} is a value, not a table")
+    return table | {key: _with(inner, rest, value, override)}
+
+
+def _merged(base: Any, table: Any) -> Any:
+    return plain(base) | table if isinstance(table, dict) else table
+
+
+def _check_keys(kind: type[Any], table: Any, where: str) -> None:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where or 'the config'} is {table!r}; expected a table")
+    hints = get_type_hints(kind)
+    known = [item.name for item in fields(kind)]
+    for key, value in table.items():
+        if key not in known:
+            raise ConfigError(
+                f"unknown key {_join(where, key)!r}{plugins.nearest(key, known)}; "
+                f"known are {', '.join(known) if known else 'none'}"
+            )
+        if is_dataclass(hints[key]):
+            _check_keys(hints[key], value, _join(where, key))
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where and key else where or key
+
+
+def _is_arm(part: int | str) -> bool:
+    """Pydantic names the arms of a union in the path; a reader of TOML does not care."""
+    return isinstance(part, str) and ("[" in part or part in {"int", "float", "str", "bool", "none"})

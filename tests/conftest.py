@@ -1,0 +1,21 @@
+import pytest
+
+
+@pytest.fixture
+def small():
+    """A config that trains for real in a second or two; tests change what they are about."""
+    return {
+        "clients": 12,
+        "task": {"kind": "fashion-mnist", "model": "mlp"},
+        "partition": {"kind": "dirichlet", "alpha": 0.5},
+        "fleet": {"kind": "phones", "behaviour": {"jitter": 0.1}},
+        "train": {"lr": 0.1},
+        "policy": "timelyfl",
+        "policies": {
+            "timelyfl": {"n": 8, "k": 4},
+            "fedbuff": {"concurrency": 8, "k": 4},
+            "sync": {"n": 6, "over_selection": 1.3},
+        },
+        "stop": {"rounds": 6},
+        "evaluate": {"every_rounds": 2},
+    }

@@ -1,0 +1,204 @@
+import sys
+
+import pytest
+import torch
+
+import fedpace
+from fedpace.core.commands import Aggregate
+from fedpace.core.errors import ConfigError
+from fedpace.core.events import Joined
+from fedpace.core.facts import Evaluated, Finished
+from fedpace.core.journal import replay
+from fedpace.policies.fedbuff import FedBuff
+from fedpace.policies.sync import Sync
+from fedpace.policies.timelyfl import TimelyFL
+
+OWN_POLICY = '''
+"""The two clients with the most data take turns."""
+from dataclasses import dataclass
+from typing import Annotated
+
+from fedpace.core.commands import Aggregate, Finish, Train, Work
+from fedpace.core.policy import Policy
+
+
+@dataclass(frozen=True)
+class TurnsSettings:
+    turns: Annotated[int, "updates in all"] = 4
+
+
+class Turns(Policy[TurnsSettings]):
+    Settings = TurnsSettings
+
+    def __init__(self, settings, context):
+        super().__init__(settings, context)
+        self.samples, self.done = {}, 0
+
+    def on_joined(self, event):
+        self.samples[event.client] = event.samples
+        return ()
+
+    def on_started(self, event):
+        self.largest = sorted(self.samples, key=self.samples.get)[-2:]
+        return (self.give(),)
+
+    def on_arrived(self, event):
+        self.done += 1
+        after = Finish("all turns taken") if self.done == self.settings.turns else self.give()
+        return (Aggregate((event.task,), (1.0,)), after)
+
+    def give(self):
+        work = Work(self.context.batch_size, epochs=self.context.epochs)
+        return Train(self.largest[self.done % 2], self.new_task(), self.done, work)
+'''
+
+
+def learned(result):
+    return result.accuracy[-1][1]
+
+
+@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff", "sync"])
+def test_every_policy_learns(small, policy):
+    result = fedpace.simulate(small | {"policy": policy, "stop": {"rounds": 25}})
+    assert result.accuracy[0][1] < 0.3
+    assert learned(result) > 0.5
+    assert result.time_to(0.5) is not None
+    assert result.time_to(1.1) is None
+    assert set(result.participation) == set(range(12))
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"), [("timelyfl", TimelyFL), ("fedbuff", FedBuff), ("sync", Sync)]
+)
+def test_a_real_journal_replays(tmp_path, small, policy, kind):
+    result = fedpace.simulate(small | {"policy": policy}, out=tmp_path)
+    settings = kind.Settings(**result.journal.header.settings)
+    replay(tmp_path / "journal.jsonl", kind(settings, result.journal.header.context))
+
+
+def test_one_seed_gives_one_journal_and_another_seed_another(tmp_path, small):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        fedpace.simulate(small | {"seed": seed}, out=tmp_path / name)
+    a, b, c = ((tmp_path / name / "journal.jsonl").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff"])
+def test_the_number_of_processes_changes_nothing(tmp_path, small, policy):
+    small |= {"policy": policy, "stop": {"rounds": 3}}
+    fedpace.simulate(small, out=tmp_path / "one")
+    fedpace.simulate(small, out=tmp_path / "three", workers=3)
+    assert (tmp_path / "one/journal.jsonl").read_bytes() == (
+        tmp_path / "three/journal.jsonl"
+    ).read_bytes()
+    one, three = (torch.load(tmp_path / n / "weights.pt", weights_only=True) for n in ("one", "three"))
+    assert all(torch.equal(one[name], three[name]) for name in one)
+
+
+@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff", "sync"])
+def test_timing_alone_takes_the_same_decisions_as_training(small, policy):
+    small |= {"policy": policy}
+    real = [m for m in fedpace.simulate(small).journal if not isinstance(m, Evaluated)]
+    assert real == list(fedpace.simulate(small | {"timing_only": True}).journal)
+
+
+def test_a_timing_task_never_imports_torch(tmp_path):
+    import subprocess
+
+    script = (
+        "import sys, fedpace\n"
+        "fedpace.simulate({'clients': 4, 'task': {'kind': 'timing'}, 'stop': {'rounds': 3}})\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_policy_of_ones_own_runs_by_its_import_path(tmp_path, small, monkeypatch):
+    (tmp_path / "turns_policy.py").write_text(OWN_POLICY)
+    monkeypatch.syspath_prepend(tmp_path)
+    small |= {"policy": "mine", "policies": {"mine": {"use": "turns_policy:Turns", "turns": 3}}}
+    result = fedpace.simulate(small)
+    messages = list(result.journal)
+    assert messages[-1] == Finished(messages[-1].at, "the policy is done: all turns taken")
+    assert len([m for m in messages if isinstance(m, Aggregate)]) == 3
+    assert learned(result) > result.accuracy[0][1]
+
+
+def test_a_policy_of_ones_own_runs_by_its_entry_point(tmp_path, small, monkeypatch):
+    (tmp_path / "turns_policy.py").write_text(OWN_POLICY)
+    info = tmp_path / "turns-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: turns\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[fedpace.policies]\nturns = turns_policy:Turns\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    result = fedpace.simulate(small | {"policy": "turns", "policies": {}})
+    assert result.summary.rounds == 4
+
+
+def test_a_task_of_ones_own_may_come_divided(small):
+    x = torch.randn(60, 5)
+    task = fedpace.Task(
+        model=lambda: torch.nn.Linear(5, 3),
+        train=(x, x[:, :3].argmax(1)),
+        test=(x, x[:, :3].argmax(1)),
+        clients=[range(10), range(10, 25), range(25, 60)],
+    )
+    config = {"clients": 3, "stop": {"rounds": 30}, "train": {"lr": 0.3, "batch_size": 5}}
+    result = fedpace.simulate(config, task=task)
+    assert learned(result) > 0.8
+    assert [m.samples for m in result.journal if isinstance(m, Joined)] == [10, 15, 35]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"clientz": 3}, r"unknown key 'clientz' \(did you mean 'clients'\?\)"),
+        ({"train": {"lr": "fast"}}, r"train.lr is 'fast'"),
+        ({"train": {"lr": -1}}, r"lr is -1"),
+        ({"train": {"optimiser": "SDG"}}, r"SDG.*SGD"),
+        (
+            {"policies": {"timelyfl": {"n": 10, "k": 12}}},
+            r"\[policies.timelyfl\] k is 12, but 10 clients",
+        ),
+        ({"policies": {"timelyfl": {"n": 13}}}, r"n is 13, but 12 clients are in the fleet"),
+        ({"policies": {"timelyfl": {"maxepochs": 1}}}, r"policies.timelyfl.maxepochs.*max_epochs"),
+        ({"policy": "timelyfi"}, r"there is no policy 'timelyfi' \(did you mean 'timelyfl'\?\)"),
+        ({"task": {"kind": "fashion"}}, r"there is no 'fashion' among the tasks"),
+        ({"task": {}}, r"\[task\] has no kind"),
+        ({"fleet": {"kind": "phones", "behaviour": {"jiter": 1}}}, r"fleet.behaviour.jiter.*jitter"),
+        (
+            {"fleet": {"kind": "explicit", "compute_s": [-1.0], "down_mbps": [1], "up_mbps": [1]}},
+            r"-1.0",
+        ),
+        ({"partition": {"min_samples": 5000}}, r"set min_samples to 1000 at most"),
+        ({"stop": {"rounds": 0}}, r"rounds is 0"),
+        ({"clients": 0}, r"clients is 0"),
+        ({"task": {"kind": "idx", "folder": "/nowhere"}}, r"/nowhere"),
+        (
+            {"policy": "x", "policies": {"x": {"use": "no.such:Thing"}}},
+            r"'no.such:Thing' cannot be imported",
+        ),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_is_written(tmp_path, small, change, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        fedpace.simulate(small | change, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path, small):
+    fedpace.simulate(small, out=tmp_path)
+    before = (tmp_path / "journal.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="holds a run already; use --resume, --overwrite"):
+        fedpace.simulate(small | {"seed": 9}, out=tmp_path)
+    assert (tmp_path / "journal.jsonl").read_bytes() == before
+    fedpace.simulate(small | {"seed": 9}, out=tmp_path, overwrite=True)
+    assert (tmp_path / "journal.jsonl").read_bytes() != before
+
+
+def test_the_final_weights_load_into_the_users_model(tmp_path, small):
+    from fedpace.learn.models import build_model
+
+    fedpace.simulate(small, out=tmp_path)
+    build_model("mlp", 1, 10).load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))

@@ -90,7 +90,8 @@ def simulate(
     folder = None if out is None else Path(out)
     if folder is not None and resume and (folder / JOURNAL).exists() and not overwrite:
         return open_result(folder)
-    parts = _Parts.build(settings, plan, task)
+    timed = _earlier_profile(folder) if resume and settings.profile == "clock" else None
+    parts = _Parts.build(settings, plan, task, timed)
     if folder is None:
         with ExitStack() as stack:
             return _in_memory(parts, workers, stack, tuple(watches))
@@ -117,8 +118,10 @@ class _Parts:
     learning: "Learning | None"
 
     @classmethod
-    def build(cls, config: Config, plan: PolicyPlan, task: "Task | None") -> "_Parts":
-        model, samples, learning = _task(config, plan, task)
+    def build(
+        cls, config: Config, plan: PolicyPlan, task: "Task | None", timed: ModelProfile | None
+    ) -> "_Parts":
+        model, samples, learning = _task(config, plan, task, timed)
         context = Context(config.seed, len(samples), model, plan.train.batch_size, plan.train.epochs)
         values = configs.plain(config)
         del values["policies"], values["compare"], values["policy"]
@@ -149,8 +152,14 @@ class _Parts:
         Run(session, world, scorer, self.config.evaluate, self.plan.stop, watches).to_end()
 
 
+def _earlier_profile(folder: Path | None) -> ModelProfile | None:
+    """What a run that is gone on with has timed: a clock would not give it again."""
+    part = None if folder is None else part_path(folder / JOURNAL)
+    return None if part is None or not part.exists() else read(part)[0].context.model
+
+
 def _task(
-    config: Config, plan: PolicyPlan, task: "Task | None"
+    config: Config, plan: PolicyPlan, task: "Task | None", timed: ModelProfile | None
 ) -> tuple[ModelProfile, Sequence[int], "Learning | None"]:
     if task is None:
         kind, settings = configs.plugin("tasks", dict(config.task), "task")
@@ -161,7 +170,8 @@ def _task(
     from fedpace.sim.learning import Learning  # torch takes seconds to import, and may not be needed
 
     clients = config.clients if task.clients is None else len(task.clients)
-    learning = Learning(task, clients, config.partition, plan.train, config.profile, config.seed)
+    profile = timed or config.profile
+    learning = Learning(task, clients, config.partition, plan.train, profile, config.seed)
     return learning.profile, learning.samples, None if config.timing_only else learning
 
 

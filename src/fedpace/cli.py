@@ -1,5 +1,6 @@
 """The command line: `fedpace run | compare | report | replay | policies | tasks | fleets`."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from fedpace import config as configs
 from fedpace import listing, plugins
-from fedpace.core.errors import FedpaceError
+from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.progress import Bars
 
 app = typer.Typer(
@@ -86,8 +87,10 @@ def compare(
 
     overrides = list(set_ or [])
     if policies is not None:
-        labels = ",".join(f'"{name.strip()}"' for name in policies.split(",") if name.strip())
-        overrides.append(f"compare.policies=[{labels}]")
+        labels = _names(policies)
+        if not labels:
+            raise ConfigError("--policies names nobody; give labels or names, such as timelyfl,sync")
+        overrides.append(f"compare.policies={json.dumps(labels)}")
     if seeds is not None:
         overrides.append(f"compare.seeds={seeds}")
     settings = configs.load(config, overrides)
@@ -115,8 +118,7 @@ def report(
     ] = None,
 ) -> None:
     """Table and figure (accuracy over time, clients a round, participation) from journals."""
-    labels = tuple(name.strip() for name in (first or "").split(",") if name.strip())
-    _show(folder, tuple(target or ()), None, labels)
+    _show(folder, tuple(target or ()), None, tuple(_names(first or "")))
 
 
 @app.command()
@@ -157,6 +159,10 @@ def list_fleets() -> None:
 def list_settings() -> None:
     """Every other table of a config file with its keys and their defaults."""
     listing.show_config()
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _slug(name: str) -> str:

@@ -1,10 +1,11 @@
 """What there is to configure, read off the settings classes themselves."""
 
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedpace import plugins
 from fedpace.config import Config
@@ -13,18 +14,16 @@ from fedpace.plugins import Group
 
 def show(group: Group) -> None:
     """Every plugin of a group, each with its settings."""
-    console = Console()
+    console = Console(highlight=False)
     for name in plugins.names(group):
         kind = plugins.load(group, name)
-        console.print(f"[bold]{name}[/bold]  {_first_line(kind)}")
+        console.print(Text.assemble((name, "bold"), "  ", _first_line(kind)))
         _print_settings(console, kind.Settings)
 
 
 def show_config() -> None:
     """The keys of a config file, apart from those of policies, tasks and fleets."""
-    console = Console()
-    console.print("[bold]top level[/bold]")
-    _print_settings(console, Config)
+    _print_settings(Console(highlight=False), Config)
 
 
 def _print_settings(console: Console, kind: type[Any]) -> None:
@@ -33,7 +32,7 @@ def _print_settings(console: Console, kind: type[Any]) -> None:
     table.add_column(no_wrap=True)
     table.add_column()
     for row in settings_rows(kind):
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     console.print(table if table.row_count else "  (no settings)")
     console.print()
 
@@ -48,7 +47,9 @@ def settings_rows(kind: type[Any], prefix: str = "") -> list[tuple[str, str, str
             inner = settings_rows(hint, f"{prefix}{item.name}.")
             rows += [(key, _nested_default(item, key, default), text) for key, default, text in inner]
         else:
-            rows.append((prefix + item.name, _default(item), text))
+            choices = get_args(hint) if get_origin(hint) is Literal else ()
+            note = f"{text} ({' | '.join(map(str, choices))})" if choices else text
+            rows.append((prefix + item.name, _default(item), note))
     return rows
 
 
@@ -82,7 +83,15 @@ def _nested_default(item: "Field[Any]", key: str, default: str) -> str:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """A value as it would stand in the file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{key} = {_text(inner)}" for key, inner in value.items())
+        return f"{{ {pairs} }}" if pairs else "{ }"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value)
 
 
 def _first_line(kind: type[Any]) -> str:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpace.core.model import LayerCost, ModelProfile
-from fedpace.planning.cuts import batches_at_depth_one, by_cost, by_parameters
+from fedpace.planning.cuts import Cut, batches_at_depth_one, by_cost, by_parameters, fit
 
 layers = st.lists(
     st.tuples(st.integers(1, 10**6), st.floats(0.01, 10), st.floats(0.01, 10)), min_size=1, max_size=12
@@ -88,3 +88,49 @@ def test_many_clients_are_cut_at_once_as_one_by_one():
     ]
     assert together.tolist() == alone
     assert set(together.tolist()) == set(range(8))
+
+
+@given(
+    layers,
+    st.integers(1, 30),
+    st.data(),
+    seconds,
+    seconds,
+    st.floats(0, 3000),
+    st.floats(0, 1),
+)
+def test_the_fitted_work_is_the_first_choice_that_is_in_time(
+    costs, wanted, data, batch_s, send_s, left_s, into
+):
+    """Against a search over all choices, one client at a time."""
+    profile = profile_of(costs)
+    done = data.draw(st.integers(0, wanted))
+    begun = data.draw(st.integers(0, 1)) if done < wanted else 0
+    wait_s = into * batch_s
+
+    def in_time(depth, batches, waits=True):
+        more = batches - done - (begun if waits else 0)
+        compute_s = max(more, 0) * batch_s * profile.compute_share[depth - 1]
+        needed = (wait_s if waits else 0.0) + compute_s + send_s * profile.byte_share[depth - 1]
+        return needed <= left_s + 1e-7 * (left_s + wait_s)
+
+    choices = [(Cut(d), in_time(d, wanted)) for d in range(profile.depth, 0, -1)]
+    choices += [(Cut(1, b), in_time(1, b)) for b in range(wanted - 1, max(done + begun, 1) - 1, -1)]
+    if done:
+        choices += [(Cut(d, done), in_time(d, done, waits=False)) for d in range(profile.depth, 0, -1)]
+    expected = next((cut for cut, fits in choices if fits), None)
+    arguments = [np.array([v]) for v in (wanted, done, begun, wait_s, batch_s, send_s, left_s)]
+    (found,) = fit(profile, *arguments)
+    tighter = [cut for cut, fits in choices if fits]
+    assert found == expected or (found in tighter and _nearly(profile, expected, arguments))
+
+
+def _nearly(profile, cut, arguments):
+    """The choice that was passed over misses the time by no more than rounding."""
+    wanted, done, begun, wait_s, batch_s, send_s, left_s = (value[0] for value in arguments)
+    more = max((cut.batches or wanted) - done - begun, 0)
+    needed = wait_s + more * batch_s * profile.compute_share[cut.depth - 1]
+    needed += send_s * profile.byte_share[cut.depth - 1]
+    alone = send_s * profile.byte_share[cut.depth - 1]
+    close = 1e-6 * (left_s + wait_s)
+    return abs(needed - left_s) <= close or abs(alone - left_s) <= close

@@ -243,6 +243,16 @@ def test_a_client_that_fails_while_probing_does_not_hold_up_the_round(stage):
     assert len(of(Train, decided)) == 2
 
 
+def test_a_due_time_whose_clients_are_gone_is_waited_out(stage):
+    on = stage(TimelyFL, clients=3, k=1)
+    (timer,) = on.profile(2.0, 0, rates(10, 1, 1))
+    on.tell(Failed(3.0, 0, on.open_tasks()[0].task, "gone"))
+    assert on.tell(Timer(timer.at, DECIDE)) == []
+    on.profile(20.0, 1, rates(30, 1, 1))
+    decided = on.profile(21.0, 2, rates(30, 1, 1))
+    assert [train.work.depth for train in of(Train, decided)] == [None, None]
+
+
 def test_when_everybody_fails_the_round_ends_empty_and_the_next_begins(stage):
     on = stage(TimelyFL, clients=2, k=1)
     on.tell(Failed(1.0, 0, on.open_tasks()[0].task, "x"))

@@ -91,6 +91,15 @@ def test_killed_by_the_system_and_resumed_it_ends_as_if_nothing_had_happened(tmp
     assert_same(tmp_path / "whole", out)
 
 
+def test_a_run_with_timed_costs_goes_on_with_the_costs_it_timed(tmp_path, small):
+    small |= {"profile": "clock"}
+    with pytest.raises(Stop):
+        fedpace.simulate(small, out=tmp_path, snapshot_every_s=0.0, watches=(stopping_after(20),))
+    first_line = (tmp_path / "journal.jsonl.part").read_text().splitlines()[0]
+    fedpace.simulate(small, out=tmp_path, resume=True)
+    assert (tmp_path / "journal.jsonl").read_text().splitlines()[0] == first_line
+
+
 def test_a_snapshot_is_not_needed_to_resume(tmp_path, small):
     fedpace.simulate(small, out=tmp_path / "whole")
     out = tmp_path / "stopped"

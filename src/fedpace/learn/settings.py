@@ -33,9 +33,9 @@ class ServerSettings:
     """The server optimiser; the aggregated update is its pseudo-gradient."""
 
     optimiser: Annotated[
-        Literal["fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad"], "which one"
+        Literal["fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad"], "takes the step"
     ] = "fedavg"
-    lr: Annotated[float, "server learning rate"] = 1.0
+    lr: Annotated[float, "server learning rate; the adaptive ones want 0.01 to 0.1"] = 1.0
     momentum: Annotated[float, "of fedavgm"] = 0.9
     beta1: Annotated[float, "first-moment decay of fedadam and fedyogi"] = 0.9
     beta2: Annotated[float, "second-moment decay of fedadam and fedyogi"] = 0.99

@@ -1,5 +1,7 @@
 """Where to cut a model: how many output-side layers fit a share of work or a span of time."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fedpace.core.model import ModelProfile
@@ -37,3 +39,45 @@ def batches_at_depth_one(profile: ModelProfile, batch_s: float, up_s: float, bud
     """How many batches of last-layer training fit before its upload must begin; may be negative."""
     compute_s = budget_s * (1 + TOLERANCE) - up_s * float(profile.byte_share[0])
     return int(np.floor(compute_s / (batch_s * float(profile.compute_share[0])) + TOLERANCE))
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How many layers to train, and over how many batches in all (None: as many as wanted)."""
+
+    depth: int
+    batches: int | None = None
+
+
+def fit(
+    profile: ModelProfile,
+    wanted: np.ndarray,
+    done: np.ndarray,
+    begun: np.ndarray,
+    wait_s: np.ndarray,
+    batch_s: np.ndarray,
+    send_s: np.ndarray,
+    left_s: np.ndarray,
+) -> list[Cut | None]:
+    """The most work of each client that is predicted to arrive in the time that is left.
+
+    wanted: batches in all; done: full-model batches that are over; begun: 1 in the middle of
+    another one, which ends after wait_s (0: wait_s is the time until computing can begin);
+    batch_s, send_s: for the full model; left_s: until the update must be there.
+
+    In this order: the deepest cut over all wanted batches; the last layer over fewer; what is done
+    already, as many layers as can be sent, without the batch that is running; None.
+    """
+    budget_s = left_s - wait_s
+    depths = by_cost(profile, np.maximum(wanted - done - begun, 0), batch_s, send_s, budget_s)
+    cuts: list[Cut | None] = [Cut(depth) if depth else None for depth in depths.tolist()]
+    for i in np.flatnonzero(depths == 0).tolist():
+        more = batches_at_depth_one(profile, batch_s[i], send_s[i], budget_s[i])
+        batches = int(done[i] + begun[i]) + more
+        if more >= 0 and batches > 0:
+            cuts[i] = Cut(1, batches)
+            continue
+        depth = int(np.count_nonzero(send_s[i] * profile.byte_share <= left_s[i] * (1 + TOLERANCE)))
+        if depth > 0 and done[i] > 0:
+            cuts[i] = Cut(depth, int(done[i]))
+    return cuts

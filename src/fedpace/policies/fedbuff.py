@@ -38,7 +38,7 @@ class FedBuffSettings:
 
 
 class FedBuff(Policy[FedBuffSettings]):
-    """A buffer that nobody waits for."""
+    """Asynchronous: a step of the model whenever K updates are in the buffer, stale ones included."""
 
     Settings = FedBuffSettings
 

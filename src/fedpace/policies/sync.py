@@ -47,7 +47,7 @@ class SyncSettings:
 
 
 class Sync(Policy[SyncSettings]):
-    """Rounds that wait."""
+    """Synchronous FedAvg: rounds that wait, with over-selection, deadline and quorum as options."""
 
     Settings = SyncSettings
 

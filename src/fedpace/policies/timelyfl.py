@@ -27,7 +27,7 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.roster import Roster
-from fedpace.planning.cuts import TOLERANCE, batches_at_depth_one, by_cost, by_parameters
+from fedpace.planning.cuts import TOLERANCE, by_parameters, fit
 from fedpace.policies.checks import at_least, resolve
 
 END = "round ends"
@@ -199,7 +199,7 @@ class _Load:
 
 
 class TimelyFL(Policy[TimelyFLSettings]):
-    """Rounds that nobody delays."""
+    """Rounds as long as the k-th fastest client needs; slower ones train their last layers only."""
 
     Settings = TimelyFLSettings
 
@@ -368,32 +368,31 @@ class TimelyFL(Policy[TimelyFLSettings]):
                 _Load(int(e), int(d), float(f)) if f > 0 else None
                 for e, d, f in zip(epochs, depths, fractions, strict=True)
             ]
-        # Since its probe a client has trained the full model: those batches count, and are paid.
         latency_s = np.array([r.latency_s for r in rates])
-        elapsed = at + latency_s - round_.interval_from
+        told_s = at + latency_s - round_.interval_from
         going_on = np.array([c in round_.probed for c in clients]) & (self.settings.clock == "honest")
-        done = np.ceil((elapsed - down_s) / batch_s * (1 - TOLERANCE)).clip(1, epochs * batches)
-        done = np.where(going_on, done, 0).astype(np.int64)
-        budget_s = interval - np.maximum(elapsed, down_s + done * batch_s) - latency_s
-        send_s = up_s - latency_s
-        depths = by_cost(profile, epochs * batches - done, batch_s, send_s, budget_s)
-        loads: list[_Load | None] = []
-        for i, depth in enumerate(depths.tolist()):
-            short: int | None = None
-            if depth == 0:  # not even the last layer over all batches: fewer batches
-                depth = 1
-                extra = batches_at_depth_one(profile, batch_s[i], send_s[i], budget_s[i])
-                short = int(done[i]) + extra
-                if extra < 0 and going_on[i]:  # nor the batch it is in: send what is done
-                    left_s = interval - elapsed[i] - latency_s[i]
-                    depth = int(np.count_nonzero(send_s[i] * profile.byte_share <= left_s))
-                    short = max(int((elapsed[i] - down_s[i]) / batch_s[i] * (1 + TOLERANCE)), 1)
-                    extra = 0
-                if extra < 0 or short < 1 or depth < 1:
-                    loads.append(None)
-                    continue
-            loads.append(_Load(int(epochs[i]), depth, float(profile.byte_share[depth - 1]), short))
-        return loads
+        # Since its probe a client has trained the full model: those batches count, and are paid.
+        progress = (told_s - down_s) / batch_s
+        wanted = epochs * batches
+        done = np.where(going_on, np.floor(progress * (1 + TOLERANCE)).clip(1, wanted), 0)
+        begun = going_on & (done < wanted) & (progress * (1 - TOLERANCE) > done)
+        ready_s = np.where(going_on, down_s + (done + begun) * batch_s, down_s)
+        cuts = fit(
+            profile,
+            wanted,
+            done,
+            begun,
+            wait_s=np.maximum(ready_s - told_s, 0.0),
+            batch_s=batch_s,
+            send_s=up_s - latency_s,
+            left_s=interval - told_s - latency_s,
+        )
+        return [
+            _Load(int(e), cut.depth, float(profile.byte_share[cut.depth - 1]), cut.batches)
+            if cut is not None
+            else None
+            for e, cut in zip(epochs, cuts, strict=True)
+        ]
 
     def _excuse(self, round_: _Round, client: int) -> Iterator[Command]:
         reason = "nothing it can train and send fits the interval"
@@ -424,7 +423,8 @@ class TimelyFL(Policy[TimelyFLSettings]):
             return ()
         if event.name == END:
             return self._end(round_, event.at)
-        return self._decide(round_, event.at, self._known(round_))
+        round_.due = None
+        return self._decide_or_wait(round_, event.at)
 
     def _end(self, round_: _Round, at: float) -> Iterator[Command]:
         yield CancelTimer(DECIDE)

@@ -16,23 +16,38 @@ from fedpace.report.units import byte_unit, decimals, time_unit
 
 __all__ = ["compare_table", "markdown", "rows"]
 
+MOST_BESIDE = 4
+"""Labels that an 80-column terminal shows side by side."""
+
 
 def compare_table(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> Table:
-    """The table for a terminal."""
+    """The table for a terminal: a column a label while they fit beside each other, then a row."""
     table_rows = rows(groups, targets)
+    columns = _columns(table_rows, targets)
     table = Table(
         box=box.SIMPLE_HEAD,
         collapse_padding=True,
         caption=_caption(table_rows),
         caption_justify="left",
     )
+    labels = [escape(row.label) for row in table_rows]
+    if len(labels) <= MOST_BESIDE:
+        table.add_column("")
+        for label in labels:
+            table.add_column(label, justify="right", overflow="fold")
+        for header, cells in columns:
+            table.add_row(_line(header), *map(_line, cells))
+        return table
     table.add_column("policy", overflow="fold")
-    columns = _columns(table_rows, targets)
     for header, _ in columns:
         table.add_column(header, justify="right", overflow="fold")
-    for i, row in enumerate(table_rows):
-        table.add_row(escape(row.label), *(cells[i] for _, cells in columns))
+    for i, label in enumerate(labels):
+        table.add_row(label, *(cells[i] for _, cells in columns))
     return table
+
+
+def _line(cell: str) -> str:
+    return cell.replace("\n", " ")
 
 
 def markdown(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> str:

@@ -29,7 +29,7 @@ class Learning:
         clients: int,
         division: PartitionSettings,
         train: TrainSettings,
-        profile: Method,
+        profile: Method | ModelProfile,
         seed: int,
     ) -> None:
         if task.clients is None:
@@ -45,7 +45,9 @@ class Learning:
         self.samples = [len(share) for share in shares]
         self._task = task
         self._trainer = Trainer(task, train, seed)
-        self.profile: ModelProfile = self._trainer.profile(profile)
+        self.profile: ModelProfile = (
+            profile if isinstance(profile, ModelProfile) else self._trainer.profile(profile)
+        )
 
     def learner(
         self, server: ServerSettings, workers: int, stack: ExitStack, recall: Recall | None

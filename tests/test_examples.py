@@ -1,0 +1,26 @@
+"""Every example runs, and says what its page says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def output_of(name):
+    done = subprocess.run(
+        [sys.executable, name], cwd=EXAMPLES, capture_output=True, text=True, timeout=300, check=True
+    )
+    return done.stdout
+
+
+def test_own_task_shows_three_policies_and_is_short():
+    lines = output_of("own_task.py").splitlines()
+    assert [line.split()[0] for line in lines] == ["timelyfl", "fedbuff", "sync"]
+    assert "80% after" in lines[0]
+    assert len((EXAMPLES / "own_task.py").read_text().splitlines()) <= 25
+
+
+def test_own_policy_learns():
+    accuracy = float(output_of("own_policy.py").split()[1].rstrip("%"))
+    assert accuracy > 50

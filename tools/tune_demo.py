@@ -2,8 +2,9 @@
 
     python tools/tune_demo.py OUT
 
-Every policy gets three learning rates and three values of its own most important setting. The
-seeds differ from the demo's, so that the demo is not tuned on what it shows.
+Every policy gets three learning rates and three values of the setting that decides how many clients
+one step of the model waits for. The seeds differ from the demo's, so that the demo is not tuned on
+what it shows. An interrupted grid goes on where it was.
 """
 
 import sys
@@ -12,14 +13,13 @@ from itertools import product
 from pathlib import Path
 
 from fedpace.compare import compare
-from fedpace.config import CompareSettings, load
+from fedpace.config import CompareSettings, StopSettings, load
+from fedpace.report.collection import collect
+from fedpace.report.table import markdown
 
-RATES = (0.02, 0.05, 0.1)
-GRID = {
-    "timelyfl": ("max_epochs", (1, 3, 10)),
-    "fedbuff": ("k", (4, 8, 16)),
-    "sync": ("epochs", (1, 2, 4)),
-}
+RATES = (0.05, 0.1, 0.2)
+GRID = {"timelyfl": ("k", (4, 8, 16)), "fedbuff": ("k", (4, 8, 16)), "sync": ("n", (8, 16, 32))}
+HOURS = {"timelyfl": 0.5, "fedbuff": 0.5, "sync": 2.0}
 
 
 def main(out: Path) -> None:
@@ -27,26 +27,20 @@ def main(out: Path) -> None:
     policies = {}
     for name, (setting, values) in GRID.items():
         for lr, value in product(RATES, values):
-            table = demo.policies[name] | {"use": name, "train": {"lr": lr}, setting: value}
-            policies[f"{name}-{setting}-{value}-lr-{lr}"] = table
+            own = {"use": name, "train": {"lr": lr}, "stop": {"hours": HOURS[name]}, setting: value}
+            policies[f"{name}-{setting}-{value}-lr-{lr}"] = demo.policies[name] | own
     config = replace(
         demo,
         seed=100,
         policies=policies,
-        compare=CompareSettings(tuple(policies), seeds=2, targets=demo.compare.targets),
+        stop=StopSettings(hours=2.0),
+        compare=CompareSettings(tuple(policies), seeds=2, targets=(0.6, 0.7, 0.75)),
     )
     compare(config, out, resume=True)
+    runs = collect(out)
     for name in GRID:
-        print(f"\n## {name}\n")
-        show_group(out, name, config.compare.targets)
-
-
-def show_group(out: Path, name: str, targets: tuple[float, ...]) -> None:
-    from fedpace.report.collection import collect
-    from fedpace.report.table import markdown
-
-    groups = {label: runs for label, runs in collect(out).items() if label.startswith(name)}
-    print(markdown(groups, targets))
+        groups = {label: group for label, group in runs.items() if label.startswith(name)}
+        print(f"\n## {name}\n\n{markdown(groups, config.compare.targets)}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What a schedule promises, checked over many simulated rounds without training."""
 
+import tracemalloc
+
 import pytest
 
 import fedpace
@@ -144,3 +146,48 @@ def test_ten_thousand_clients_keep_no_more_than_their_own_state():
     result = timing("timelyfl", 5, clients=10_000, n=1000)
     assert result.summary.rounds == 5
     assert result.summary.mean_clients > 990
+
+
+@pytest.mark.parametrize("model", ["cnn", "mlp"])
+def test_with_counted_costs_of_real_models_and_uneven_data_nobody_is_late(model):
+    result = fedpace.simulate(
+        {
+            "clients": 64,
+            "policy": "timelyfl",
+            "policies": {"timelyfl": {"n": 32}},
+            "task": {"kind": "fashion-mnist", "model": model},
+            "partition": {"alpha": 0.1},
+            "timing_only": True,
+            "stop": {"rounds": 200},
+        }
+    )
+    late, tasks = lateness(result)
+    assert tasks >= 200 * 32
+    assert late == 0
+
+
+@pytest.mark.parametrize("policy", ["timelyfl", "sync", "fedbuff"])
+def test_memory_does_not_grow_with_rounds(tmp_path, policy):
+    used = {}
+
+    def watch(standing):
+        if standing.round in (100, 500):
+            used.setdefault(standing.round, tracemalloc.get_traced_memory()[0])
+
+    tracemalloc.start()
+    try:
+        fedpace.simulate(
+            {
+                "clients": 100,
+                "policy": policy,
+                "task": {"kind": "timing"},
+                "fleet": {"kind": "phones", "behaviour": {"jitter": 0.1, "dropout": 0.05}},
+                "stop": {"rounds": 500},
+            },
+            out=tmp_path,
+            watches=(watch,),
+        )
+    finally:
+        tracemalloc.stop()
+    tasks_between = 400 * 50
+    assert used[500] - used[100] < 5 * tasks_between  # not even a few bytes a task

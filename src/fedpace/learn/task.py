@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedpace.core.errors import ConfigError
+from fedpace.data.partition import check_partition
 
 Arrays = tuple[Tensor | np.ndarray, Tensor | np.ndarray]
 
@@ -87,32 +88,14 @@ def _tensor(values: Tensor | np.ndarray) -> Tensor:
 def _division(shares: Sequence[np.ndarray], samples: int) -> tuple[np.ndarray, ...]:
     if len(shares) == 0:
         raise ConfigError("clients is empty; give one array of sample indices a client")
-    owner = np.full(samples, -1)
-    checked = []
+    division = []
     for client, share in enumerate(shares):
         indices = np.asarray(share)
-        if indices.size == 0:
-            raise ConfigError(f"client {client} has no samples; give every client at least one")
-        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
             raise ConfigError(
                 f"client {client} has {indices.dtype} indices of shape {indices.shape}; "
                 "give a flat array of integers"
             )
-        indices = indices.astype(np.int64)
-        outside = indices[(indices < 0) | (indices >= samples)]
-        if outside.size:
-            raise ConfigError(
-                f"client {client} has sample {outside[0]}, but there are {samples} training samples; "
-                f"use 0 to {samples - 1}"
-            )
-        taken = indices[owner[indices] >= 0]
-        if taken.size:
-            raise ConfigError(
-                f"client {client} has sample {taken[0]}, which client {owner[taken[0]]} has too; "
-                "give each sample to one client"
-            )
-        if np.unique(indices).size != indices.size:
-            raise ConfigError(f"client {client} has a sample twice; give each sample once")
-        owner[indices] = client
-        checked.append(indices)
-    return tuple(checked)
+        division.append(indices.astype(np.int64))
+    check_partition(division, samples)
+    return tuple(division)

@@ -1,8 +1,8 @@
-"""The grid from which the demo's settings were chosen: nine settings a policy, seeds of their own.
+"""The grid from which the demo's settings were chosen: sixteen settings a policy, seeds of their own.
 
     python tools/tune_demo.py OUT
 
-Every policy gets three learning rates and three values of the setting that decides how many clients
+Every policy gets four learning rates and four values of the setting that decides how many clients
 one step of the model waits for. The seeds differ from the demo's, so that the demo is not tuned on
 what it shows. An interrupted grid goes on where it was.
 """
@@ -17,8 +17,12 @@ from fedpace.config import CompareSettings, StopSettings, load
 from fedpace.report.collection import collect
 from fedpace.report.table import markdown
 
-RATES = (0.05, 0.1, 0.2)
-GRID = {"timelyfl": ("k", (4, 8, 16)), "fedbuff": ("k", (4, 8, 16)), "sync": ("n", (8, 16, 32))}
+RATES = (0.05, 0.1, 0.2, 0.4)
+GRID = {
+    "timelyfl": ("k", (2, 4, 8, 16)),
+    "fedbuff": ("k", (2, 4, 8, 16)),
+    "sync": ("n", (8, 16, 32, 64)),
+}
 HOURS = {"timelyfl": 0.5, "fedbuff": 0.5, "sync": 2.0}
 
 

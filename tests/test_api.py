@@ -2,10 +2,11 @@ import sys
 
 import pytest
 import torch
+from torch.nn.functional import mse_loss
 
 import fedpace
 from fedpace.core.commands import Aggregate
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, JournalError
 from fedpace.core.events import Joined
 from fedpace.core.facts import Evaluated, Finished
 from fedpace.core.journal import replay
@@ -164,7 +165,10 @@ def test_a_task_of_ones_own_may_come_divided(small):
         ({"policies": {"timelyfl": {"n": 13}}}, r"n is 13, but 12 clients are in the fleet"),
         ({"policies": {"timelyfl": {"maxepochs": 1}}}, r"policies.timelyfl.maxepochs.*max_epochs"),
         ({"policy": "timelyfi"}, r"there is no policy 'timelyfi' \(did you mean 'timelyfl'\?\)"),
-        ({"task": {"kind": "fashion"}}, r"there is no 'fashion' among the tasks"),
+        (
+            {"task": {"kind": "fashion"}},
+            r"there is no task 'fashion' \(did you mean 'fashion-mnist'\?\)",
+        ),
         ({"task": {}}, r"\[task\] has no kind"),
         ({"fleet": {"kind": "phones", "behaviour": {"jiter": 1}}}, r"fleet.behaviour.jiter.*jitter"),
         (
@@ -185,6 +189,117 @@ def test_wrong_input_is_refused_before_anything_is_written(tmp_path, small, chan
     with pytest.raises(ConfigError, match=complaint):
         fedpace.simulate(small | change, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"task": {"kind": 3}}, "3 names none of the tasks"),
+        ({"stop": {"hours": float("inf")}}, "stop.hours is inf; give a finite number"),
+        ({"server": {"lr": -1.0}}, r"\[server\] lr is -1.0"),
+        ({"clients": "12"}, "clients is '12'"),
+        ({"policies": {"timelyfl": {"k": True}}}, "policies.timelyfl.k is True"),
+        ({"timing_only": "yes"}, "timing_only is 'yes'"),
+        (
+            {"policies": {"timelyfll": {"n": 3}}},
+            r"there is no policy 'timelyfll' \(did you mean 'timelyfl'",
+        ),
+        ({"policies": {"timelyfl": {}, "sync": {"quorom": 1}}}, r"policies.sync.quorom.*quorum"),
+        ({"policies": {"timelyfl": 3}}, "policies.timelyfl is 3"),
+        ({"policy": ":X"}, "no import path"),
+        ({"policy": "..a:X"}, "no import path"),
+        ({"policy": "json:loads"}, "no dataclass Settings"),
+        ({"policy": "raising_module:X"}, "raising_module:X' cannot be imported: ZeroDivisionError"),
+        ({"policy": "plain_module:NoPolicy"}, "is no policy"),
+        ({"task": {"kind": "plain_module:NoPolicy"}}, "has no function build"),
+    ],
+)
+def test_what_no_run_can_be_made_of_is_said_in_one_line(
+    tmp_path, small, monkeypatch, change, complaint
+):
+    (tmp_path / "raising_module.py").write_text("1 / 0\n")
+    (tmp_path / "plain_module.py").write_text(
+        "from dataclasses import dataclass\n\n@dataclass\nclass S:\n    pass\n\n"
+        "class NoPolicy:\n    Settings = S\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        fedpace.simulate(small | change)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_finished_run_is_not_taken_for_one_with_other_settings(tmp_path, small):
+    fedpace.simulate(small, out=tmp_path)
+    with pytest.raises(JournalError, match="belongs to another run"):
+        fedpace.simulate(small | {"seed": 9}, out=tmp_path, resume=True)
+
+
+def test_a_run_gives_the_caller_its_threads_back(small):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        fedpace.simulate(small | {"stop": {"rounds": 1}})
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_targets_that_are_no_classes_need_another_partition():
+    x = torch.randn(60, 5)
+    task = fedpace.Task(lambda: torch.nn.Linear(5, 1), (x, x[:, :1]), (x, x[:, :1]), loss=mse_loss)
+    with pytest.raises(ConfigError, match="needs one class a sample"):
+        fedpace.simulate({"clients": 3}, task=task)
+    config = {"clients": 3, "partition": {"kind": "iid"}, "stop": {"rounds": 2}}
+    assert fedpace.simulate(config, task=task).summary.rounds == 2
+
+
+MEASURING = """
+from fedpace.core.commands import Aggregate, Evaluate, Measure, Train, Work
+from fedpace.core.policy import Policy
+
+class Measuring(Policy):
+    version = request = 0
+
+    def give(self, client):
+        return Train(client, self.new_task(), self.version, Work(self.context.batch_size, epochs=1))
+
+    def on_joined(self, event):
+        return (self.give(event.client),)
+
+    def on_arrived(self, event):
+        self.update = event
+        self.request += 1
+        return (Measure(2 * self.request, "norm", (event.task,)), Evaluate(2 * self.request + 1))
+
+    def on_measured(self, event):
+        if event.request % 2 == 0:
+            self.weight = min(1.0, 1.0 / (event.values[0] or 1.0))
+            return ()
+        task, client = self.update.task, self.update.client
+        self.version += 1
+        return (Aggregate((task,), (self.weight,), rule="sum"), self.give(client))
+"""
+
+
+def test_a_policy_that_measures_can_be_stopped_anywhere_and_resumed(tmp_path, small, monkeypatch):
+    (tmp_path / "measuring.py").write_text(MEASURING)
+    monkeypatch.syspath_prepend(tmp_path)
+    small |= {"clients": 3, "policy": "measuring:Measuring", "policies": {}, "stop": {"rounds": 8}}
+    fedpace.simulate(small, out=tmp_path / "whole")
+    for events in range(4, 24):
+
+        def stop(standing, left=[events]):  # noqa: B006
+            left[0] -= 1
+            if left[0] < 0:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            fedpace.simulate(
+                small, out=tmp_path / "cut", resume=True, snapshot_every_s=0.0, watches=(stop,)
+            )
+    fedpace.simulate(small, out=tmp_path / "cut", resume=True)
+    whole, cut = ((tmp_path / n / "journal.jsonl").read_bytes() for n in ("whole", "cut"))
+    assert whole == cut
 
 
 def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path, small):

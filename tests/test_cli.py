@@ -1,11 +1,14 @@
 """The command line as a user meets it: in a process of its own."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+COMMAND = (sys.executable, "-c", "from fedpace.cli import main; main()")
 CONFIG = """
 name = "Small test"
 clients = 12
@@ -36,7 +39,7 @@ def folder(tmp_path):
 
 def fedpace(folder, *arguments):
     return subprocess.run(
-        [sys.executable, "-c", "from fedpace.cli import main; main()", *arguments],
+        [*COMMAND, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -79,6 +82,37 @@ def test_compare_runs_all_policies_with_the_same_seeds(folder):
     again = succeeded(fedpace(folder, "report", "all", "--target", "0.3", "--first", "sync"))
     assert again.index("sync") < again.index("timelyfl")
     assert "to 30%" in again
+
+
+def test_a_report_counts_only_the_runs_that_were_asked_for(folder):
+    arguments = ["compare", "config.toml", "--out", "all", "--set", "timing_only=true"]
+    succeeded(fedpace(folder, *arguments))
+    succeeded(fedpace(folder, *arguments, "--overwrite", "--policies", "sync", "--seeds", "1"))
+    runs = json.loads((folder / "all/report.json").read_text())
+    assert {label: len(group) for label, group in runs.items()} == {"sync": 1}
+    succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "all/twin"))
+    done = fedpace(folder, "report", "all")
+    assert done.returncode == 2
+    assert "are both timelyfl with seed 0" in done.stderr
+
+
+def test_the_first_bad_policy_of_a_comparison_is_found_before_anything_runs(folder):
+    done = fedpace(folder, "compare", "config.toml", "--out", "all", "--set", "policies.sync.n=13")
+    assert done.returncode == 2
+    assert "n is 13, but 12 clients are in the fleet" in done.stderr
+    assert not (folder / "all").exists()
+
+
+def test_a_run_that_fails_in_a_comparison_is_named(folder):
+    (folder / "failing.py").write_text(
+        "from fedpace.core.policy import Policy\n\n\nclass Failing(Policy):\n"
+        "    def on_started(self, event):\n        raise ValueError('no luck')\n"
+    )
+    arguments = ["compare", "config.toml", "--set", "policies.bad.use=failing:Failing", "--seeds", "1"]
+    done = fedpace(folder, *arguments, "--policies", "bad,sync", "--out", "all")
+    assert done.returncode == 2
+    assert "bad, seed 0: policy Failing failed at Started" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_finished_comparison_resumes_to_its_own_report_without_running(folder):
@@ -146,6 +180,42 @@ def test_a_mistake_is_one_line_with_exit_code_2_and_nothing_is_left_behind(
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_label_cannot_lead_out_of_the_folder(folder):
+    done = fedpace(
+        folder, "compare", "config.toml", "--set", 'policies."../x".use=sync', "--policies", "../x"
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_ctrl_c_says_how_to_go_on(folder):
+    process = subprocess.Popen(
+        [*COMMAND, "run", "config.toml", "--set", "stop.rounds=100000", "--out", "long"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (folder / "long/journal.jsonl.part").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped; go on with --resume" in errors
+
+
+def test_a_journal_that_breaks_off_at_a_line_end_is_not_taken_for_a_run(folder):
+    succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "result"))
+    journal = folder / "result/journal.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
+    done = fedpace(folder, "report", "result")
+    assert done.returncode == 2
+    assert "breaks off before its end" in done.stderr
 
 
 def test_a_broken_journal_is_named_with_its_line(folder):

@@ -11,7 +11,15 @@ from fedpace import config as configs
 from fedpace.config import Config, PolicyPlan
 from fedpace.core.codec import Message
 from fedpace.core.errors import ConfigError
-from fedpace.core.journal import Header, Journal, Memory, check_header, part_path, read
+from fedpace.core.journal import (
+    JOURNAL,
+    Header,
+    Journal,
+    Memory,
+    check_header,
+    part_path,
+    read,
+)
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
 from fedpace.core.session import Session
@@ -25,7 +33,6 @@ if TYPE_CHECKING:
     from fedpace.learn.task import Task
     from fedpace.sim.learning import Learning
 
-JOURNAL = "journal.jsonl"
 WEIGHTS = "weights.pt"
 SNAPSHOT = "snapshot.pt"
 
@@ -88,16 +95,15 @@ def simulate(
     if workers < 1:
         raise ConfigError(f"workers is {workers}; set it to 1 or more")
     folder = None if out is None else Path(out)
-    if folder is not None and resume and (folder / JOURNAL).exists() and not overwrite:
-        return open_result(folder)
     timed = _earlier_profile(folder) if resume and settings.profile == "clock" else None
-    parts = _Parts.build(settings, plan, task, timed)
-    if folder is None:
-        with ExitStack() as stack:
-            return _in_memory(parts, workers, stack, tuple(watches))
-    _make_room(folder, resume, overwrite)
     with ExitStack() as stack:
-        _on_disk(parts, folder, workers, stack, tuple(watches), snapshot_every_s)
+        parts = _Parts.build(settings, plan, task, timed, stack)
+        if folder is None:
+            return _in_memory(parts, workers, stack, tuple(watches))
+        _make_room(folder, resume, overwrite)
+        check_header(folder / JOURNAL, parts.header)
+        if not (folder / JOURNAL).exists():
+            _on_disk(parts, folder, workers, stack, tuple(watches), snapshot_every_s)
     return open_result(folder)
 
 
@@ -119,9 +125,14 @@ class _Parts:
 
     @classmethod
     def build(
-        cls, config: Config, plan: PolicyPlan, task: "Task | None", timed: ModelProfile | None
+        cls,
+        config: Config,
+        plan: PolicyPlan,
+        task: "Task | None",
+        timed: ModelProfile | None,
+        stack: ExitStack,
     ) -> "_Parts":
-        model, samples, learning = _task(config, plan, task, timed)
+        model, samples, learning = _task(config, plan, task, timed, stack)
         context = Context(config.seed, len(samples), model, plan.train.batch_size, plan.train.epochs)
         values = configs.plain(config)
         del values["policies"], values["compare"], values["policy"]
@@ -130,7 +141,10 @@ class _Parts:
             "train": configs.plain(plan.train),
             "server": configs.plain(plan.server),
             "stop": configs.plain(plan.stop),
+            "clients": len(samples),
         }
+        if task is not None:
+            run["task"] = {"kind": "own", "name": task.name}
         header = Header(plan.use, configs.plain(plan.settings), context, run, version("fedpace"))
         parts = cls(config, plan, header, samples, learning)
         parts.session(Memory())  # bad settings show here, before anything is written
@@ -154,12 +168,16 @@ class _Parts:
 
 def _earlier_profile(folder: Path | None) -> ModelProfile | None:
     """What a run that is gone on with has timed: a clock would not give it again."""
-    part = None if folder is None else part_path(folder / JOURNAL)
-    return None if part is None or not part.exists() else read(part)[0].context.model
+    paths = [] if folder is None else [folder / JOURNAL, part_path(folder / JOURNAL)]
+    return next((read(path)[0].context.model for path in paths if path.exists()), None)
 
 
 def _task(
-    config: Config, plan: PolicyPlan, task: "Task | None", timed: ModelProfile | None
+    config: Config,
+    plan: PolicyPlan,
+    task: "Task | None",
+    timed: ModelProfile | None,
+    stack: ExitStack,
 ) -> tuple[ModelProfile, Sequence[int], "Learning | None"]:
     if task is None:
         kind, settings = configs.plugin("tasks", dict(config.task), "task")
@@ -167,8 +185,11 @@ def _task(
         if isinstance(built, TimingTask):
             return built.model, built.samples, None
         task = built
-    from fedpace.sim.learning import Learning  # torch takes seconds to import, and may not be needed
+    from fedpace.learn.pool import one_thread  # torch takes seconds to import, and may not be needed
+    from fedpace.sim.learning import Learning
 
+    # Sums depend on the number of threads; one thread makes a run the same on every machine.
+    stack.enter_context(one_thread())
     clients = config.clients if task.clients is None else len(task.clients)
     profile = timed or config.profile
     learning = Learning(task, clients, config.partition, plan.train, profile, config.seed)
@@ -212,8 +233,6 @@ def _on_disk(
         watches = (Resume(resumed, learner, saved["state"]), *watches)
         recorder: Journal | ResumedJournal = resumed
     else:
-        if part_path(path).exists():
-            check_header(path, parts.header)
         recorder = Journal(path, parts.header)
         stack.callback(recorder.close, complete=False)
         learner = parts.learning.learner(parts.plan.server, workers, stack, None)

@@ -2,8 +2,10 @@
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,6 +14,7 @@ from fedpace import config as configs
 from fedpace import listing, plugins
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.progress import Bars
+from fedpace.report.summary import Summary
 
 app = typer.Typer(
     help="Federated learning on machines of very different speed: work is fitted to time.",
@@ -57,8 +60,8 @@ def run(
     label = policy or settings.policy
     folder = out or Path("runs") / _slug(settings.name) / f"{_slug(label)}-seed-{settings.seed}"
     stop = configs.policy_plan(settings, label).stop
-    with Bars() as bars:
-        simulate(
+    with _running() as bars:
+        result = simulate(
             settings,
             policy=label,
             out=folder,
@@ -68,7 +71,7 @@ def run(
             snapshot_every_s=snapshot_every,
             watches=(bars.of(label, stop),),
         )
-    _show(folder, settings.compare.targets, settings.name)
+    _show({label: [result.summary]}, folder, settings.compare.targets, settings.name)
 
 
 @app.command()
@@ -95,8 +98,8 @@ def compare(
         overrides.append(f"compare.seeds={seeds}")
     settings = configs.load(config, overrides)
     folder = out or Path("runs") / _slug(settings.name)
-    with Bars() as bars:
-        run_all(
+    with _running() as bars:
+        groups = run_all(
             settings,
             folder,
             jobs=jobs,
@@ -104,8 +107,7 @@ def compare(
             overwrite=overwrite,
             progress=bars.follow(settings),
         )
-    order = settings.compare.policies or tuple(settings.policies)
-    _show(folder, settings.compare.targets, settings.name, order)
+    _show(groups, folder, settings.compare.targets, settings.name)
 
 
 @app.command()
@@ -118,7 +120,9 @@ def report(
     ] = None,
 ) -> None:
     """Table and figure (accuracy over time, clients a round, participation) from journals."""
-    _show(folder, tuple(target or ()), None, tuple(_names(first or "")))
+    from fedpace.report.collection import collect
+
+    _show(collect(folder, _names(first or "")), folder, target or [], None)
 
 
 @app.command()
@@ -126,8 +130,7 @@ def replay(
     journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="A journal.jsonl, or its folder.")],
 ) -> None:
     """Check that a journal's events, fed to a fresh policy, give the journal's commands."""
-    from fedpace.api import JOURNAL
-    from fedpace.core.journal import read
+    from fedpace.core.journal import JOURNAL, read
     from fedpace.core.journal import replay as check
 
     path = journal / JOURNAL if journal.is_dir() else journal
@@ -161,6 +164,20 @@ def list_settings() -> None:
     listing.show_config()
 
 
+class _Stopped(Exception):
+    """The user has stopped a run."""
+
+
+@contextmanager
+def _running() -> Iterator[Bars]:
+    """Progress bars around something long; Ctrl-C in it is no error."""
+    try:
+        with Bars() as bars:
+            yield bars
+    except KeyboardInterrupt:
+        raise _Stopped from None
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -170,24 +187,24 @@ def _slug(name: str) -> str:
 
 
 def _show(
-    folder: Path, targets: tuple[float, ...], title: str | None, first: tuple[str, ...] = ()
+    groups: dict[str, list[Summary]], folder: Path, targets: Sequence[float], title: str | None
 ) -> None:
     from fedpace.report.collection import show
 
-    show(folder, targets, Console(), title, first)
+    show(groups, folder, targets, Console(), title)
 
 
-def main() -> Any:
+def main() -> None:
     """Errors of the user or the machine are one line and exit code 2; only bugs show a traceback."""
     sys.path.insert(0, str(Path.cwd()))  # own policies and tasks lie beside their config
     try:
-        app(standalone_mode=True)
+        app()
+    except _Stopped:
+        _fail("stopped; go on with --resume", code=130)
     except FedpaceError as error:
         _fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename or 'disk'}: {error.strerror or error}; nothing half-written is kept")
-    except KeyboardInterrupt:
-        _fail("stopped; go on with --resume", code=130)
+        _fail(f"{error.filename or 'the disk'}: {error.strerror or error}")
 
 
 def _fail(message: str, code: int = 2) -> None:

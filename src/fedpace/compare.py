@@ -1,18 +1,22 @@
 """Several policies on the same data, fleet and seeds, in processes side by side."""
 
 import multiprocessing
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from time import monotonic
 
-from fedpace.api import JOURNAL, open_result, simulate
+from fedpace.api import open_result, simulate
 from fedpace.config import Config, policy_plan
 from fedpace.core.errors import ConfigError, FedpaceError
-from fedpace.core.journal import part_path
+from fedpace.core.journal import JOURNAL, part_path
+from fedpace.core.model import ModelProfile
+from fedpace.core.policy import Context
 from fedpace.core.process import cores, end_with_parent
 from fedpace.report.summary import Summary
 from fedpace.sim.run import Standing
@@ -30,20 +34,21 @@ class Entry:
 Progress = Callable[[Entry, Standing], None]
 
 
-def entries(config: Config, out: Path) -> list[Entry]:
-    """The runs of a comparison; seeds are paired, so run i of every policy sees the same world."""
-    labels = list(config.compare.policies or config.policies)
-    if not labels:
+def labels(config: Config) -> list[str]:
+    """The policies to compare, in order; all that are wrong are found before anything runs."""
+    chosen = list(config.compare.policies or config.policies)
+    if not chosen:
         raise ConfigError("there is nothing to compare; set compare.policies or give --policies a,b,c")
-    for label in labels:
-        policy_plan(config, label)
-        if labels.count(label) > 1:
+    for label in chosen:
+        if not re.fullmatch(r"[\w.-]*\w[\w.-]*", label):
+            raise ConfigError(f"label {label!r} cannot name a folder; use letters, digits and . _ -")
+        if chosen.count(label) > 1:
             raise ConfigError(f"policy {label!r} is named twice; give another setting its own label")
-    return [
-        Entry(label, config.seed + i, out / label / f"seed-{config.seed + i}")
-        for i in range(config.compare.seeds)
-        for label in labels
-    ]
+        plan = policy_plan(config, label)
+        stand_in = ModelProfile.even(2, 2)  # the real one takes a while, and no setting depends on it
+        context = Context(config.seed, config.clients, stand_in, plan.train.batch_size)
+        plan.kind(plan.settings, context)
+    return chosen
 
 
 def compare(
@@ -55,18 +60,21 @@ def compare(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, list[Summary]]:
-    """Run every entry and return the summaries of each label, in the order of seeds.
+    """Run every policy with every seed; the summaries of each label, in the order of seeds.
 
+    Seeds are paired: run i of every policy sees the same data, fleet and initial weights.
     jobs: runs at the same time; by default one a core. Results do not depend on it.
     """
-    todo = entries(config, out)
+    seeds = range(config.seed, config.seed + config.compare.seeds)
+    todo = [Entry(name, s, out / name / f"seed-{s}") for s in seeds for name in labels(config)]
     if jobs is not None and jobs < 1:
         raise ConfigError(f"jobs is {jobs}; set it to 1 or more")
-    _check_free(todo, resume, overwrite)
+    if not (resume or overwrite):
+        _check_free(todo)
     spawn = multiprocessing.get_context("spawn")
-    standings: SimpleQueue[tuple[int, Standing]] = spawn.SimpleQueue()
+    standings, stop = spawn.SimpleQueue(), spawn.Event()
     count = min(jobs or cores(), len(todo))
-    with ProcessPoolExecutor(count, spawn, _start_worker, (standings,)) as pool:
+    with ProcessPoolExecutor(count, spawn, _start_worker, (standings, stop)) as pool:
         futures = [
             pool.submit(_one, number, replace(config, seed=entry.seed), entry, resume, overwrite)
             for number, entry in enumerate(todo)
@@ -74,21 +82,16 @@ def compare(
         try:
             _follow(futures, todo, standings, progress)
         except BaseException:
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return collect(todo)
-
-
-def collect(done: Sequence[Entry]) -> dict[str, list[Summary]]:
     groups: dict[str, list[Summary]] = {}
-    for entry in done:
+    for entry in todo:
         groups.setdefault(entry.label, []).append(open_result(entry.folder).summary)
     return groups
 
 
-def _check_free(todo: Sequence[Entry], resume: bool, overwrite: bool) -> None:
-    if resume or overwrite:
-        return
+def _check_free(todo: Sequence[Entry]) -> None:
     for entry in todo:
         if (entry.folder / JOURNAL).exists() or part_path(entry.folder / JOURNAL).exists():
             raise ConfigError(
@@ -97,59 +100,88 @@ def _check_free(todo: Sequence[Entry], resume: bool, overwrite: bool) -> None:
 
 
 def _follow(
-    futures: Sequence[Future[None]],
+    futures: Sequence["Future[None]"],
     todo: Sequence[Entry],
     standings: "SimpleQueue[tuple[int, Standing]]",
     progress: Progress | None,
 ) -> None:
     """Pass progress on until all runs are done; the first error ends it."""
-    open_ = set(futures)
-    while open_:
-        done, open_ = wait(open_, timeout=0.2, return_when="FIRST_COMPLETED")
+    going_on = set(futures)
+    while going_on:
+        done, going_on = wait(going_on, timeout=0.2, return_when="FIRST_COMPLETED")
         while not standings.empty():
             number, standing = standings.get()
             if progress is not None:
                 progress(todo[number], standing)
         for future in done:
             entry = todo[futures.index(future)]
+            where = f"{entry.label}, seed {entry.seed}"
             try:
                 future.result()
             except BrokenProcessPool as error:
                 raise FedpaceError(
-                    f"the process of {entry.label}, seed {entry.seed}, was killed; "
-                    f"go on with --resume, with fewer --jobs if memory ran out"
+                    f"{where}: its process was killed; go on with --resume, with fewer --jobs if "
+                    f"memory ran out"
                 ) from error
+            except FedpaceError as error:
+                raise type(error)(f"{where}: {error}") from error
 
 
-# In the worker process
-
-_STANDINGS: "list[SimpleQueue[tuple[int, Standing]]]" = []
-"""The queue to the parent; a pool's initialiser has no other way to hand it to later calls."""
+# What follows runs in the workers.
 
 
-def _start_worker(standings: "SimpleQueue[tuple[int, Standing]]") -> None:
-    _STANDINGS.append(standings)
+class _Stopped(Exception):
+    """Another run has failed, and this one is not wanted any more."""
+
+
+@dataclass
+class _Line:
+    """What a worker has of its parent; an initialiser has no other way to hand it to later calls."""
+
+    standings: "SimpleQueue[tuple[int, Standing]]"
+    stop: Event
+
+
+_line: _Line | None = None
+
+
+def _start_worker(standings: "SimpleQueue[tuple[int, Standing]]", stop: Event) -> None:
+    global _line
+    _line = _Line(standings, stop)
     end_with_parent()
 
 
+class _Teller:
+    """A watch that tells the parent where the run stands, a few times a second."""
+
+    def __init__(self, number: int, line: _Line) -> None:
+        self._number, self._line = number, line
+        self._told_at = 0.0
+        self.last: Standing | None = None
+
+    def __call__(self, standing: Standing) -> None:
+        self.last = standing
+        if monotonic() - self._told_at > 0.25:
+            self.tell()
+
+    def tell(self) -> None:
+        self._told_at = monotonic()
+        if self._line.stop.is_set():
+            raise _Stopped
+        if self.last is not None:
+            self._line.standings.put((self._number, self.last))
+
+
 def _one(number: int, config: Config, entry: Entry, resume: bool, overwrite: bool) -> None:
-    last = 0.0
-    queue = _STANDINGS[0]
-
-    def tell(standing: Standing) -> None:
-        nonlocal last
-        if monotonic() - last > 0.25:
-            last = monotonic()
-            queue.put((number, standing))
-
-    final: list[Standing] = []
+    if _line is None:
+        raise FedpaceError("this process is no worker")
+    teller = _Teller(number, _line)
     simulate(
         config,
         policy=entry.label,
         out=entry.folder,
         resume=resume,
         overwrite=overwrite,
-        watches=(tell, lambda standing: final.__setitem__(slice(0, 1), [standing])),
+        watches=(teller,),
     )
-    if final:
-        queue.put((number, final[0]))
+    teller.tell()

@@ -3,6 +3,8 @@
 A wrong key, type or value is one line that says where, what was expected and what is near.
 """
 
+import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -12,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from fedpace import plugins
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, nearest, unknown
 from fedpace.data.partition import PartitionSettings
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.sim.settings import EvaluateSettings, StopSettings
@@ -91,37 +93,44 @@ def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[
     table = dict(source) if isinstance(source, Mapping) else _read(Path(source))
     for override in overrides:
         table = _override(table, override)
-    return build(Config, table, "")
+    config = build(Config, table, "")
+    for label in config.policies:
+        policy_plan(config, label)
+    return config
 
 
 def build(kind: type[T], table: Any, where: str) -> T:
     """A settings dataclass from a table; errors name the key as it stands in the file."""
     _check_keys(kind, table, where)
     try:
-        return TypeAdapter(kind).validate_python(table)
+        # Strict by way of JSON: a list may become a tuple, but "3" is no number and true not 1.
+        return TypeAdapter(kind).validate_json(json.dumps(plain(table)), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         key = _join(where, ".".join(str(part) for part in first["loc"] if not _is_arm(part)))
         raise ConfigError(f"{key} is {first['input']!r}: {first['msg'].lower()}") from None
+    except TypeError as error:
+        raise ConfigError(f"{where or 'the config'} holds what no config can: {error}") from None
     except ConfigError as error:
+        for name, inner in _tables(kind, table):
+            build(inner, table[name], _join(where, name))  # says where, if the mistake is in there
         raise ConfigError(f"[{where}] {error}" if where else str(error)) from None
 
 
 def policy_plan(config: Config, label: str) -> PolicyPlan:
     """The policy behind a label, its settings checked."""
-    table = dict(config.policies.get(label, {}))
-    where = f"policies.{label}"
-    if not table and label not in config.policies and ":" not in label:
-        known = sorted({*config.policies, *plugins.names("policies")})
-        if label not in known:
-            hint = plugins.nearest(label, known)
-            raise ConfigError(f"there is no policy {label!r}{hint}; known are {', '.join(known)}")
-    use = table.pop("use", label)
-    train = build(TrainSettings, _merged(config.train, table.pop("train", {})), f"{where}.train")
-    server = build(ServerSettings, _merged(config.server, table.pop("server", {})), f"{where}.server")
-    stop = build(StopSettings, _merged(config.stop, table.pop("stop", {})), f"{where}.stop")
+    table, where = config.policies.get(label, {}), f"policies.{label}"
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} is {table!r}; expected a table")
+    if label not in config.policies and ":" not in label and label not in plugins.names("policies"):
+        raise unknown("policy", label, {*config.policies, *plugins.names("policies")})
+    rest = dict(table)
+    use = rest.pop("use", label)
+    train = build(TrainSettings, _merged(config.train, rest.pop("train", {})), f"{where}.train")
+    server = build(ServerSettings, _merged(config.server, rest.pop("server", {})), f"{where}.server")
+    stop = build(StopSettings, _merged(config.stop, rest.pop("stop", {})), f"{where}.stop")
     kind = plugins.load("policies", use)
-    return PolicyPlan(label, use, kind, build(kind.Settings, table, where), train, server, stop)
+    return PolicyPlan(label, use, kind, build(kind.Settings, rest, where), train, server, stop)
 
 
 def plugin(group: Literal["tasks", "fleets"], table: Table, where: str) -> tuple[Any, Any]:
@@ -178,6 +187,12 @@ def _with(table: Table, path: list[str], value: Any, override: str) -> Table:
     return table | {key: _with(inner, rest, value, override)}
 
 
+def _tables(kind: type[Any], table: Mapping[str, Any]) -> list[tuple[str, type[Any]]]:
+    """Keys whose value is a settings table of its own, with its class."""
+    hints = get_type_hints(kind)
+    return [(name, hints[name]) for name in table if name in hints and is_dataclass(hints[name])]
+
+
 def _merged(base: Any, table: Any) -> Any:
     return plain(base) | table if isinstance(table, dict) else table
 
@@ -185,16 +200,28 @@ def _merged(base: Any, table: Any) -> Any:
 def _check_keys(kind: type[Any], table: Any, where: str) -> None:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where or 'the config'} is {table!r}; expected a table")
-    hints = get_type_hints(kind)
     known = [item.name for item in fields(kind)]
     for key, value in table.items():
         if key not in known:
             raise ConfigError(
-                f"unknown key {_join(where, key)!r}{plugins.nearest(key, known)}; "
+                f"unknown key {_join(where, key)!r}{nearest(str(key), known)}; "
                 f"known are {', '.join(known) if known else 'none'}"
             )
-        if is_dataclass(hints[key]):
-            _check_keys(hints[key], value, _join(where, key))
+        _check_finite(value, _join(where, key))
+    for name, inner in _tables(kind, table):
+        _check_keys(inner, table[name], _join(where, name))
+
+
+def _check_finite(value: Any, where: str) -> None:
+    """TOML has inf and nan; no setting can use them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where} is {value}; give a finite number")
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _check_finite(inner, _join(where, str(key)))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _check_finite(inner, where)
 
 
 def _join(where: str, key: str) -> str:

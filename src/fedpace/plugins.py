@@ -1,11 +1,12 @@
 """Policies, tasks and fleets by name (entry points) or by import path (`package.module:Name`)."""
 
-import difflib
+from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, unknown
+from fedpace.core.policy import Policy
 
 Group = Literal["policies", "tasks", "fleets"]
 
@@ -15,35 +16,46 @@ def names(group: Group) -> list[str]:
     return sorted({point.name for point in entry_points(group=f"fedpace.{group}")})
 
 
-def load(group: Group, name: str) -> Any:
-    """The plugin class; ConfigError with the nearest name where there is none."""
-    if ":" in name:
-        return _imported(name)
+def load(group: Group, name: Any) -> Any:
+    """The plugin class; ConfigError where there is none, or where it is not made as it must be."""
+    if not isinstance(name, str):
+        raise ConfigError(f"{name!r} names none of the {group}; give a name or an import path")
+    kind = _imported(name) if ":" in name else _installed(group, name)
+    settings = getattr(kind, "Settings", None)
+    if not (isinstance(settings, type) and is_dataclass(settings)):
+        raise ConfigError(f"{name!r} has no dataclass Settings; give the class one")
+    if group == "policies" and not (isinstance(kind, type) and issubclass(kind, Policy)):
+        raise ConfigError(f"{name!r} is no policy; derive it from fedpace.core.policy.Policy")
+    if group != "policies" and not callable(getattr(kind, "build", None)):
+        raise ConfigError(f"{name!r} has no function build; docs/own.md says what it takes")
+    return kind
+
+
+def _installed(group: Group, name: str) -> Any:
     for point in entry_points(group=f"fedpace.{group}"):
         if point.name == name:
-            return point.load()
-    known = names(group)
-    raise ConfigError(
-        f"there is no {name!r} among the {group}{nearest(name, known)}; known are {', '.join(known)}, "
-        f"or give an import path such as my_module:MyClass"
-    )
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """` (did you mean 'x'?)`, or nothing where none is near."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+            return _guarded(name, point.load)
+    one = {"policies": "policy", "tasks": "task", "fleets": "fleet"}[group]
+    raise unknown(one, name, names(group))
 
 
 def _imported(path: str) -> Any:
     module_name, _, attribute = path.partition(":")
-    try:
-        module = import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"{path!r} cannot be imported: {error}; run from the folder of the module, or install it"
-        ) from error
+    if not module_name or not attribute or module_name.startswith("."):
+        raise ConfigError(f"{path!r} is no import path; write it as my_module:MyClass")
+    module = _guarded(path, lambda: import_module(module_name))
     try:
         return getattr(module, attribute)
     except AttributeError:
         raise ConfigError(f"module {module_name!r} has no {attribute!r}") from None
+
+
+def _guarded(name: str, load_it: Any) -> Any:
+    """Code of other people's runs here, and may fail in any way."""
+    try:
+        return load_it()
+    except Exception as error:
+        raise ConfigError(
+            f"{name!r} cannot be imported: {type(error).__name__}: {error}; "
+            f"run from the folder of its module, or install it"
+        ) from error

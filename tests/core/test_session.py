@@ -9,6 +9,7 @@ from fedpace.core.commands import (
     Evaluate,
     Finish,
     Measure,
+    Note,
     Probe,
     SetTimer,
     Train,
@@ -27,7 +28,7 @@ from fedpace.core.events import (
     Timer,
 )
 from fedpace.core.facts import Ignored
-from fedpace.core.journal import Memory
+from fedpace.core.journal import Header, Journal, Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
 from fedpace.core.session import Session
@@ -176,6 +177,41 @@ def test_a_runtime_that_reports_what_cannot_be_is_stopped(events, complaint):
         run.handle(event)
     with pytest.raises(PeerError, match=complaint):
         run.handle(last)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (None, "policy Scripted failed at Started.*TypeError"),
+        (5, "policy Scripted failed"),
+        (["hello"], "'hello', which is no command"),
+        ([Probe(0, 1, 0, 0)], "batch size"),
+    ],
+)
+def test_a_policy_that_answers_nonsense_is_named(answer, complaint):
+    run = session(answer)
+    with pytest.raises(PolicyError, match=complaint):
+        run.handle(Started(0.0))
+
+
+def test_a_policy_that_raises_is_named_with_the_event():
+    class Raising(Scripted):
+        def handle(self, event):
+            raise KeyError("gone")
+
+    with pytest.raises(PolicyError, match=r"policy Raising failed at Joined.*KeyError: 'gone'"):
+        Session(Raising([]), Memory()).handle(JOIN)
+
+
+def test_a_command_that_cannot_be_written_down_is_the_policys_mistake(tmp_path):
+    class Odd:
+        pass
+
+    header = Header("p", {}, Context(0, 3, ModelProfile.even(4, 400), 20), {}, "0")
+    with Journal(tmp_path / "j.jsonl", header) as journal:
+        run = Session(Scripted([[Note(Odd())]]), journal)
+        with pytest.raises(PolicyError, match="cannot be written down"):
+            run.handle(JOIN)
 
 
 def test_after_finish_the_policy_hears_nothing_more():

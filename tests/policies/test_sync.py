@@ -39,6 +39,11 @@ def test_at_the_deadline_who_is_late_is_dropped(stage):
     assert of(SetTimer, ending) == [SetTimer(DEADLINE, 10.0)]
 
 
+def test_deployed_the_deadline_is_stretched_by_the_slack(stage):
+    on = stage(Sync, clients=3, deadline_s=5.0, slack=0.1)
+    assert of(SetTimer, on.first) == [SetTimer(DEADLINE, 5.5)]
+
+
 def test_a_deadline_waits_for_its_quorum(stage):
     on = stage(Sync, clients=3, deadline_s=5.0, quorum=2)
     on.arrive(1.0, 1)

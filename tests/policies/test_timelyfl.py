@@ -297,6 +297,27 @@ def test_with_history_a_newcomer_is_probed_and_fitted_into_the_running_interval(
     assert isinstance(train, Train)
 
 
+def test_a_probe_goes_on_by_the_honest_clock_up_to_the_most_epochs_and_waits_by_the_papers(stage):
+    honest_probe = stage(TimelyFL, max_epochs=3).first[0]
+    paper_probe = stage(TimelyFL, clock="paper").first[0]
+    assert (honest_probe.go_on, honest_probe.max_epochs) == (True, 3)
+    assert (paper_probe.go_on, paper_probe.max_epochs) == (False, None)
+
+
+def test_layers_that_a_client_froze_can_be_counted_as_zero(stage):
+    on, commands = paper_round(stage, missing="zero")
+    on.arrive(11.0, 0)
+    (mean,) = of(Aggregate, on.tell(Timer(of(SetTimer, commands)[0].at, END)))
+    assert mean.missing == "zero"
+
+
+def test_the_decision_leaves_time_for_its_own_message(stage):
+    on = stage(TimelyFL, clients=3, k=2)
+    on.profile(2.0, 0, rates(10, 1, 1))
+    (timer,) = on.profile(3.0, 1, rates(20, 2, 1, latency_s=0.5))
+    assert timer == SetTimer(DECIDE, 20.5)  # 23 - 2 of the upload - 0.5 of the message
+
+
 def test_latency_is_paid_whatever_the_depth(stage):
     _, commands = honest(
         stage, [rates(10, 2, 2, latency_s=1.0), rates(40, 2, 2, latency_s=1.0)], at=7.0
@@ -313,6 +334,7 @@ def test_latency_is_paid_whatever_the_depth(stage):
         ({"n": 0}, "n is 0"),
         ({"k": -1}, "k is -1"),
         ({"max_epochs": 0}, "max_epochs is 0"),
+        ({"clock": "paper", "probe": "history"}, "has not been sent yet"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong, complaint):

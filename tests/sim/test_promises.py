@@ -6,6 +6,7 @@ import pytest
 
 import fedpace
 from fedpace.core.commands import Aggregate, Cancel, SetTimer
+from fedpace.core.events import Arrived
 from fedpace.policies.timelyfl import END
 
 
@@ -80,6 +81,26 @@ def test_slow_clients_take_part_as_often_as_fast_ones():
     assert min(timely.participation.values()) > 0.3
     assert timely.mean_participation > 0.48  # half of the clients are asked in a round
     assert min(buffered.participation.values()) < 0.12
+
+
+@pytest.mark.parametrize("latency_s", [0.2, 1.0])
+def test_the_k_fastest_always_train_everything_whatever_the_latency(latency_s):
+    result = timing("timelyfl", 100, n=32, k=16, behaviour={"latency_s": latency_s})
+    full = 0
+    for message in result.journal:
+        if isinstance(message, Arrived):
+            full += message.depth == 20
+        elif isinstance(message, Aggregate):
+            assert full >= 16
+            full = 0
+    assert lateness(result)[0] == 0
+
+
+def test_with_jitter_the_probe_is_no_oracle_and_cutting_acts():
+    result = timing("timelyfl", 100, behaviour={"jitter": 0.1}, n=32)
+    cut = [m.cut for m in result.journal if isinstance(m, Arrived)]
+    assert 0.05 < sum(cut) / len(cut) < 0.9
+    assert result.summary.mean_clients > 30
 
 
 @pytest.mark.parametrize("policy", ["timelyfl", "sync", "fedbuff"])

@@ -105,5 +105,13 @@ def test_a_client_told_to_wait_after_its_probe_waits():
     assert since_probe(told_at=101.0, go_on=False) == (1, 102.0)
 
 
+def test_a_probe_that_takes_no_time_trains_nothing():
+    request = Probe(0, 1, 0, 20, go_on=False)
+    found = progress_since_probe(
+        request, Work(20, epochs=1), Batches(20, 100), 0.1, 100.0, 100.0, 101.0
+    )
+    assert found == (0, 101.0)
+
+
 def test_going_on_ends_at_the_most_epochs():
     assert since_probe(told_at=150.0, epochs=1, max_epochs=2) == (10, 150.0)

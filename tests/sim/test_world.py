@@ -73,7 +73,9 @@ def test_on_the_papers_clock_download_and_probe_take_no_time():
     assert profiled.at == 7.0
     assert profiled.rates.down_s == 0.0
     a_world.carry_out(train(), 7.0)
-    assert a_world.next().at == pytest.approx(7 + 8 + 1)  # four batches are left
+    arrived = a_world.next()
+    assert arrived.at == pytest.approx(7 + 10 + 1)
+    assert (arrived.full_steps, arrived.steps) == (0, 5)  # what took no time has trained nothing
 
 
 def test_nothing_comes_of_a_cancelled_task():
@@ -103,8 +105,9 @@ def test_timers_can_be_moved_and_cancelled():
 def test_ticks_come_after_everything_else_of_their_time():
     a_world = begin(world())
     a_world.tick_at(3.0)
-    a_world.carry_out(SetTimer("a", 3.0), 0.0)
-    assert [type(a_world.next()) for _ in range(2)] == [Timer, Tick]
+    for command in (SetTimer("a", 3.0), SetTimer("b", 9.0)):
+        a_world.carry_out(command, 0.0)
+    assert [type(a_world.next()) for _ in range(3)] == [Timer, Tick, Timer]
 
 
 def test_a_client_that_drops_out_fails_in_the_middle_of_its_task():
@@ -114,6 +117,47 @@ def test_a_client_that_drops_out_fails_in_the_middle_of_its_task():
     assert isinstance(event, Failed)
     assert 0 < event.at < 12
     assert event.reason == "the client dropped out"
+
+
+def test_a_probed_client_may_drop_out_before_it_has_work():
+    a_world = begin(world(dropout=0.999, samples=(100,) * 30, compute_s=(0.1,)))
+    for client in range(30):
+        a_world.carry_out(Probe(client, client + 1, 0, 20), 0.0)
+    events = [a_world.next() for _ in range(30)]
+    failed = [event.at for event in events if isinstance(event, Failed)]
+    assert len(failed) > 5
+    assert all(0 < at < 12 for at in failed)
+
+
+def test_jitter_is_drawn_again_after_the_probe():
+    a_world = begin(world(jitter=0.3))
+    a_world.carry_out(Probe(0, 1, 0, 20), 0.0)
+    profiled = a_world.next()
+    a_world.carry_out(train(), profiled.at)
+    arrived = a_world.next()
+    assert arrived.rates.batch_s != profiled.rates.batch_s
+    assert arrived.at == pytest.approx(profiled.at + 4 * arrived.rates.batch_s + 1)
+
+
+def test_messages_of_control_take_the_latency():
+    a_world = begin(world(latency_s=0.5))
+    a_world.carry_out(Probe(0, 1, 0, 20), 0.0)
+    profiled = a_world.next()
+    assert profiled.at == pytest.approx(1.5 + 2 + 0.5)
+    a_world.carry_out(train(steps=1), 4.0)  # reaches the client at 4.5, in its second batch
+    assert a_world.next().at == pytest.approx(4.5 + 1.5)
+
+
+def test_a_device_that_would_take_for_ever_is_named():
+    a_world = begin(world(compute_s=(1e308,)))
+    with pytest.raises(ConfigError, match="client 0 would take for ever"):
+        a_world.carry_out(train(), 0.0)
+
+
+def test_with_nothing_but_ticks_left_nothing_ever_happens():
+    a_world = begin(world())
+    a_world.tick_at(3.0)
+    assert a_world.next() is None
 
 
 def test_a_client_that_goes_offline_leaves_and_its_task_fails():

@@ -105,7 +105,7 @@ def _refuse(constant: str) -> Any:
 
 
 def _encode(value: Any) -> Any:
-    if type(value) in _PLAIN:
+    if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, (tuple, list)):
         return [_encode(item) for item in value]

@@ -3,6 +3,9 @@
 A message says what was wrong, what was expected and what to do about it.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class FedpaceError(Exception):
     """Base of all errors that fedpace raises on purpose."""
@@ -22,3 +25,17 @@ class PeerError(FedpaceError):
 
 class JournalError(FedpaceError):
     """A journal or snapshot on disk is broken or belongs to another run."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)`, or nothing where none is near; case does not matter."""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1)
+    return f" (did you mean {names[close[0]]!r}?)" if close else ""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name that does not exist."""
+    names = sorted(known)
+    hint = nearest(name, names)
+    return ConfigError(f"there is no {kind} {name!r}{hint}; known are {', '.join(names) or 'none'}")

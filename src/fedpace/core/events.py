@@ -100,11 +100,11 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The answer to a Measure or Evaluate: numbers in the order that the command asked for."""
+    """The answer to a Measure or Evaluate, in the order of its request; None: not a finite number."""
 
     at: float
     request: int
-    values: tuple[float, ...]
+    values: tuple[float | None, ...]
 
 
 Event = Started | Joined | Left | Profiled | Arrived | Failed | Timer | Measured

@@ -19,6 +19,8 @@ from fedpace.core.policy import Context, Policy
 from fedpace.core.session import Session
 
 FORMAT = 1
+JOURNAL = "journal.jsonl"
+"""Name of the journal in the folder of a run."""
 
 
 @dataclass(frozen=True)
@@ -145,14 +147,17 @@ def replay(path: Path, policy: Policy[Any]) -> None:
 
 
 def check_header(path: Path, header: Header) -> None:
-    """JournalError unless the unfinished journal of `path` begins with this header."""
-    with part_path(path).open(encoding="utf-8", errors="replace") as file:
-        line = file.readline()
-    if line and line != codec.dumps(codec.encode_fields(header)) + "\n":
-        raise JournalError(
-            f"{part_path(path)} belongs to another run; resume with the same config and version, "
-            f"or start over with --overwrite"
-        )
+    """JournalError unless the journal, finished or not, begins with this header; none is fine."""
+    for there in (path, part_path(path)):
+        if not there.exists():
+            continue
+        with there.open(encoding="utf-8", errors="replace") as file:
+            line = file.readline()
+        if line and line != codec.dumps(codec.encode_fields(header)) + "\n":
+            raise JournalError(
+                f"{there} belongs to another run; resume with the same config and version, "
+                f"or start over with --overwrite"
+            )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Who is there, with how much data, and who of them is free."""
+"""Who is there, and who of them is free."""
 
 import bisect
 
@@ -9,39 +9,30 @@ class Roster:
     """Clients that are online. A draw depends on who is free, never on the order of events."""
 
     def __init__(self) -> None:
-        self._samples: dict[int, int] = {}
+        self._online: set[int] = set()
         self._idle: set[int] = set()
         self._known: list[int] = []
         """Everybody who ever joined, sorted."""
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __contains__(self, client: int) -> bool:
-        return client in self._samples
 
     @property
     def idle(self) -> int:
         """How many online clients are free."""
         return len(self._idle)
 
-    def samples(self, client: int) -> int:
-        return self._samples[client]
-
-    def join(self, client: int, samples: int) -> None:
+    def join(self, client: int) -> None:
         place = bisect.bisect_left(self._known, client)
         if place == len(self._known) or self._known[place] != client:
             self._known.insert(place, client)
-        self._samples[client] = samples
+        self._online.add(client)
         self._idle.add(client)
 
     def leave(self, client: int) -> None:
         self._idle.discard(client)
-        self._samples.pop(client, None)
+        self._online.discard(client)
 
     def release(self, client: int) -> None:
         """Put a client back into the draw; one that is offline or free already is fine."""
-        if client in self._samples:
+        if client in self._online:
             self._idle.add(client)
 
     def draw(self, count: int, rng: np.random.Generator) -> list[int]:

@@ -32,7 +32,7 @@ from fedpace.core.commands import (
     SetTimer,
     Train,
 )
-from fedpace.core.errors import PeerError, PolicyError
+from fedpace.core.errors import FedpaceError, PeerError, PolicyError
 from fedpace.core.events import (
     Arrived,
     Event,
@@ -89,10 +89,6 @@ class Session:
         """Time of the last event."""
         return self._now
 
-    @property
-    def online(self) -> int:
-        return len(self._online)
-
     def version(self, slot: str) -> int:
         """Current version of a model slot: how many aggregations made it."""
         return self._versions.get(slot, 0)
@@ -107,11 +103,36 @@ class Session:
         if not self._accept(event):
             return []
         self._recorder.write(event)
-        commands = list(self.policy.handle(event))
+        commands = self._ask(event)
         for command in commands:
+            if not isinstance(command, Command):
+                raise PolicyError(
+                    f"{self._name} answered {event!r} with {command!r}, which is no command"
+                )
             self._check(command)
-            self._recorder.write(command)
+            try:
+                self._recorder.write(command)
+            except (TypeError, ValueError, AttributeError) as error:
+                raise PolicyError(
+                    f"{self._name} gave {command!r}, which cannot be written down: {error}; "
+                    f"use plain ints, floats and strings"
+                ) from error
         return commands
+
+    @property
+    def _name(self) -> str:
+        return f"policy {type(self.policy).__name__}"
+
+    def _ask(self, event: Event) -> list[Command]:
+        """The policy's answer; its own mistakes are reported as such."""
+        try:
+            return list(self.policy.handle(event))
+        except FedpaceError:
+            raise
+        except Exception as error:
+            raise PolicyError(
+                f"{self._name} failed at {event!r}: {type(error).__name__}: {error}"
+            ) from error
 
     def record(self, fact: Fact) -> None:
         """Write down something that the policy does not hear of."""
@@ -226,6 +247,8 @@ class Session:
 
     def _open_task(self, command: Probe | Train, probe: Probe | None) -> None:
         client, number = command.client, command.task
+        if isinstance(command, Probe) and command.batch_size < 1:
+            raise PolicyError(f"{command!r}: its batch size must be at least 1")
         if client not in self._online:
             raise PolicyError(f"task {number} is for client {client}, which is not online")
         if self._busy[client] >= self.policy.tasks_per_client:

@@ -85,16 +85,17 @@ class Fleet:
         """Probing takes no time."""
         return self.behaviour.free_probe
 
-    def pace(self, client: int, counter: int) -> Pace:
+    def pace(self, client: int, counter: int, phase: int = 0) -> Pace:
         """The speeds of the client's counter-th task: its device of that time, with jitter.
 
         The jitter is Normal(1, jitter), drawn until positive; it lengthens the mean noticeably from
-        jitter = 0.5 on.
+        jitter = 0.5 on. A task that is probed first has two phases with a jitter of their own, or one
+        batch would foretell the whole task.
         """
         base = self._device(client, counter) if self.behaviour.drift else self._first(client)
         if not self.behaviour.jitter:
             return base
-        rng = seeds.generator(self.seed, "jitter", client, counter)
+        rng = seeds.generator(self.seed, "jitter", client, counter, phase)
         sample_s = 0.0
         while not sample_s > 0:
             sample_s = base.sample_s * (1.0 + self.behaviour.jitter * rng.standard_normal())

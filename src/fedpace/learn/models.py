@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.init import kaiming_normal_, zeros_
 
-from fedpace.learn.names import unknown
+from fedpace.core.errors import unknown
 
 
 def mlp(in_channels: int, classes: int) -> nn.Module:

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fedpace.core.errors import ConfigError
-from fedpace.learn.names import unknown
+from fedpace.core.errors import ConfigError, unknown
 from fedpace.learn.settings import TrainSettings
 
 

@@ -2,9 +2,10 @@
 
 import pickle
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Protocol, Self
 
@@ -25,6 +26,17 @@ _CHUNKS_A_WORKER = 4
 def single_thread() -> None:
     """Make torch use one thread in this process: sums depend on how they are split up."""
     torch.set_num_threads(1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """`single_thread` for a while; the caller gets its threads back."""
+    before = torch.get_num_threads()
+    single_thread()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Executor(Protocol):

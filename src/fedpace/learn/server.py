@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, Optimizer
 
-from fedpace.learn.names import unknown
+from fedpace.core.errors import unknown
 from fedpace.learn.settings import ServerSettings
 
 __all__ = ["ServerSettings", "Yogi", "make_optimiser"]

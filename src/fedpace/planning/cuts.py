@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpace.core.model import ModelProfile
-
-TOLERANCE = 1e-9
-"""Relative room for rounding: a schedule fills its time exactly, and must not miss it by a bit."""
+from fedpace.core.rounding import TOLERANCE
 
 
 def by_parameters(profile: ModelProfile, fractions: np.ndarray) -> np.ndarray:
@@ -81,3 +79,21 @@ def fit(
         if depth > 0 and done[i] > 0:
             cuts[i] = Cut(depth, int(done[i]))
     return cuts
+
+
+def since_probe(
+    told_s: np.ndarray,
+    down_s: np.ndarray,
+    batch_s: np.ndarray,
+    wanted: np.ndarray,
+    going_on: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What clients that train on after their probe have done when their work reaches them.
+
+    Batches that are over, 1 where another one that is wanted has begun, and the time at which the
+    client can go on; times from the sending of the model. Others can begin after their download.
+    """
+    progress = (told_s - down_s) / batch_s
+    done = np.where(going_on, np.floor(progress * (1 + TOLERANCE)).clip(1, wanted), 0)
+    begun = going_on & (done < wanted) & (progress * (1 - TOLERANCE) > done)
+    return done, begun, down_s + (done + begun) * batch_s

@@ -63,7 +63,7 @@ class FedBuff(Policy[FedBuffSettings]):
         return self._fill()
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples)
+        self._roster.join(event.client)
         return self._fill() if self._started else ()
 
     def on_left(self, event: Left) -> Commands:

@@ -71,7 +71,7 @@ class Sync(Policy[SyncSettings]):
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples)
+        self._roster.join(event.client)
         if not self._started:
             return ()
         if not self._in_round:

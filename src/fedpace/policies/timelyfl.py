@@ -5,7 +5,6 @@ the interval T_k (Algorithm 3): fast clients train more epochs, slow ones only t
 that they can finish. Whatever is there at T_k is averaged layer by layer. No update is ever stale.
 """
 
-import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -27,7 +26,9 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.roster import Roster
-from fedpace.planning.cuts import TOLERANCE, by_parameters, fit
+from fedpace.core.rounding import TOLERANCE
+from fedpace.planning.cuts import by_parameters, fit, since_probe
+from fedpace.planning.fastest import Fastest
 from fedpace.policies.checks import at_least, resolve
 
 END = "round ends"
@@ -92,7 +93,7 @@ def _workloads(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Epochs, fractions and report times for a given interval (Algorithm 3, lines 2 to 4)."""
     # The tolerance keeps an epoch that fits exactly from being lost to rounding.
-    epochs = np.maximum(np.floor((interval - down - comm) / compute * (1 + TOLERANCE)), 1)
+    epochs = np.floor((interval - down - comm) / compute * (1 + TOLERANCE)).clip(1, 1e9)
     in_time = down + compute + comm <= interval
     fractions = np.where(in_time, 1.0, (interval - down) / (compute + comm)).clip(0.0, 1.0)
     return epochs.astype(np.int64), fractions, interval - fractions * comm
@@ -137,40 +138,15 @@ class TimelyFLSettings:
         at_least("n", self.n, 1)
         at_least("k", self.k, 1)
         at_least("max_epochs", self.max_epochs, 1)
+        if self.clock == "paper" and self.probe == "history":
+            raise ConfigError(
+                "clock 'paper' takes the model to be there when workloads are known, but with probe "
+                "'history' it has not been sent yet; set clock to 'honest' or probe to 'message'"
+            )
         if self.n is not None and self.k is not None and self.k > self.n:
             raise ConfigError(
                 f"k is {self.k}, but {self.n} clients are sampled; set k between 1 and {self.n}"
             )
-
-
-class _Fastest:
-    """The k smallest total times so far, and the longest upload among them."""
-
-    def __init__(self, k: int) -> None:
-        self._k = k
-        self._by_total: list[tuple[float, int]] = []
-        self._by_upload: list[tuple[float, int]] = []
-        self._members: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def add(self, client: int, total_s: float, upload_s: float) -> None:
-        heapq.heappush(self._by_total, (-total_s, client))
-        heapq.heappush(self._by_upload, (-upload_s, client))
-        self._members.add(client)
-        if len(self._by_total) > self._k:
-            self._members.remove(heapq.heappop(self._by_total)[1])
-        while self._by_upload[0][1] not in self._members:
-            heapq.heappop(self._by_upload)
-
-    @property
-    def slowest_s(self) -> float:
-        return -self._by_total[0][0]
-
-    @property
-    def longest_upload_s(self) -> float:
-        return -self._by_upload[0][0]
 
 
 @dataclass(slots=True)
@@ -181,7 +157,7 @@ class _Round:
     unknown: set[int]
     """Clients whose profile is still to come; all others in `open` are known."""
     probed: frozenset[int]
-    fastest: "_Fastest"
+    fastest: Fastest
     interval_from: float
     interval_s: float | None = None
     due: float | None = None
@@ -219,7 +195,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples)
+        self._roster.join(event.client)
         return self._begin(event.at) if self._started and self._round is None else ()
 
     def on_left(self, event: Left) -> Commands:
@@ -238,7 +214,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
             known = {}  # T_k cannot be told from history: everybody is asked, and trains meanwhile
         probed = [client for client in asked if client not in known]
         tasks = {client: self.new_task() for client in [*probed, *known]}
-        round_ = _Round(at, tasks, set(probed), frozenset(probed), _Fastest(self._k), at)
+        round_ = _Round(at, tasks, set(probed), frozenset(probed), Fastest(self._k), at)
         self._round = round_
         for client in probed:
             yield Probe(
@@ -258,7 +234,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
         if round_ is None:
             return ()
         round_.unknown.discard(event.client)
-        round_.fastest.add(event.client, self._total_s(event.rates), event.rates.up_s)
+        self._add_fastest(round_, event.client)
         if round_.interval_s is not None:
             return self._assign(round_, round_.interval_s, event.at, [event.client])
         return self._decide_or_wait(round_, event.at)
@@ -272,17 +248,16 @@ class TimelyFL(Policy[TimelyFLSettings]):
         round_.unknown.discard(event.client)
         if round_.interval_s is not None:
             return ()
-        round_.fastest = _Fastest(self._k)
+        round_.fastest = Fastest(self._k)
         for client in self._known(round_):
-            rates = self._rates[client]
-            round_.fastest.add(client, self._total_s(rates), rates.up_s)
+            self._add_fastest(round_, client)
         return self._decide_or_wait(round_, event.at) if round_.open else self._end(round_, event.at)
 
     def _decide_or_wait(self, round_: _Round, at: float) -> Commands:
         """Fix T_k when all profiles are in, or when waiting longer would cost those that are.
 
-        The second case is not in the paper. Once k profiles are in, their T_k can only shrink, and
-        the first of the k fastest has to report before it; who has no profile by then is let go.
+        Differs: the paper waits for all. Once k profiles are in, their T_k can only shrink, and the
+        first of the k fastest has to report before it; who has no profile by then is let go.
         """
         if not round_.unknown:
             return self._decide(round_, at, list(round_.open))
@@ -296,6 +271,11 @@ class TimelyFL(Policy[TimelyFLSettings]):
             return ()
         round_.due = due
         return (SetTimer(DECIDE, due),)
+
+    def _add_fastest(self, round_: _Round, client: int) -> None:
+        # Its work has to reach a client before its upload can begin.
+        rates = self._rates[client]
+        round_.fastest.add(client, self._total_s(rates), rates.latency_s + rates.up_s)
 
     def _known(self, round_: _Round) -> list[int]:
         return [client for client in round_.open if client not in round_.unknown]
@@ -371,12 +351,9 @@ class TimelyFL(Policy[TimelyFLSettings]):
         latency_s = np.array([r.latency_s for r in rates])
         told_s = at + latency_s - round_.interval_from
         going_on = np.array([c in round_.probed for c in clients]) & (self.settings.clock == "honest")
-        # Since its probe a client has trained the full model: those batches count, and are paid.
-        progress = (told_s - down_s) / batch_s
         wanted = epochs * batches
-        done = np.where(going_on, np.floor(progress * (1 + TOLERANCE)).clip(1, wanted), 0)
-        begun = going_on & (done < wanted) & (progress * (1 - TOLERANCE) > done)
-        ready_s = np.where(going_on, down_s + (done + begun) * batch_s, down_s)
+        # Since its probe a client has trained the full model: those batches count, and are paid.
+        done, begun, ready_s = since_probe(told_s, down_s, batch_s, wanted, going_on)
         cuts = fit(
             profile,
             wanted,

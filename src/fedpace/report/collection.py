@@ -2,54 +2,72 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from fedpace.core.errors import JournalError
+from fedpace.core.journal import JOURNAL, part_path
 from fedpace.report.summary import Summary, summarise
 from fedpace.report.table import compare_table, markdown
 
-JOURNALS = "journal.jsonl"
+MOST_LABELS = 7
+"""Labels that one figure has colours for."""
+Groups = Mapping[str, Sequence[Summary]]
 
 
 def collect(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summary]]:
     """The runs below `folder` by label, those of `first` in front; each group in the order of seeds."""
-    paths = sorted(folder.rglob(JOURNALS)) if folder.is_dir() else []
+    paths = sorted(folder.rglob(JOURNAL)) if folder.is_dir() else []
     if not paths:
-        unfinished = folder.is_dir() and any(folder.rglob(JOURNALS + ".part"))
+        unfinished = folder.is_dir() and any(folder.rglob(part_path(Path(JOURNAL)).name))
         hint = "its run is not over, go on with --resume" if unfinished else "give the folder of a run"
-        raise JournalError(f"there is no {JOURNALS} in {folder}; {hint}")
+        raise JournalError(f"there is no {JOURNAL} in {folder}; {hint}")
+    found: dict[tuple[str, int], Path] = {}
     groups: dict[str, list[Summary]] = {}
-    for summary in sorted(map(summarise, paths), key=lambda summary: summary.seed):
+    for path in paths:
+        summary = summarise(path)
+        if summary.finished is None:
+            raise JournalError(f"{path} breaks off before its end; the file is cut, run it again")
+        twin = found.setdefault((summary.label, summary.seed), path)
+        if twin != path:
+            raise JournalError(
+                f"{twin} and {path} are both {summary.label} with seed {summary.seed}; "
+                f"report one of their folders"
+            )
         groups.setdefault(summary.label, []).append(summary)
+    for runs in groups.values():
+        runs.sort(key=lambda summary: summary.seed)
     order = [label for label in first if label in groups]
     return {label: groups[label] for label in [*order, *sorted(set(groups) - set(order))]}
 
 
 def show(
+    groups: Groups,
     folder: Path,
     targets: Sequence[float],
     console: Console,
     title: str | None = None,
-    first: Sequence[str] = (),
 ) -> None:
     """Print the table; write report.md, report.json and the figure into the folder."""
-    groups = collect(folder, first)
     targets = targets or default_targets(groups)
     console.print(compare_table(groups, targets))
     _write(folder / "report.md", markdown(groups, targets))
     values = {label: [run.to_dict() for run in runs] for label, runs in groups.items()}
     _write(folder / "report.json", json.dumps(values, indent=1))
-    from fedpace.report.figures import figure  # matplotlib takes a second to import
+    paths = [folder / "report.md", folder / "report.json"]
+    if len(groups) <= MOST_LABELS:
+        from fedpace.report.figures import figure  # matplotlib takes a second to import
 
-    paths = [folder / "report.md", folder / "report.json", *figure(groups, folder / "figure", title)]
+        paths += figure(groups, folder / "figure", title)
+    else:
+        console.print(f"no figure: more than {MOST_LABELS} labels cannot be told apart in one")
     for path in paths:
         console.print(str(path), style="cyan", soft_wrap=True)
 
 
-def default_targets(groups: dict[str, list[Summary]]) -> tuple[float, ...]:
+def default_targets(groups: Groups) -> tuple[float, ...]:
     """Two round accuracies that most runs reach: 80% and 95% of the median of their best."""
     best = sorted(
         run.best_accuracy for runs in groups.values() for run in runs if run.best_accuracy is not None

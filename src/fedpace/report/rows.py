@@ -48,6 +48,7 @@ class Row:
     times: tuple[Reach, ...]
     best_accuracy: Spread | None
     final_accuracy: Spread | None
+    ran_s: Spread | None
     rounds: Spread | None
     participation: Spread | None
     clients: Spread | None
@@ -76,6 +77,7 @@ def rows(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> l
                 reaches,
                 Spread.of([run.best_accuracy for run in runs]),
                 Spread.of([run.final_accuracy for run in runs]),
+                Spread.of([run.end_s for run in runs]),
                 Spread.of([run.rounds for run in runs]),
                 Spread.of([run.mean_participation for run in runs]),
                 Spread.of([run.mean_clients for run in runs]),

@@ -74,7 +74,7 @@ def _columns(table_rows: list[Row], targets: Sequence[float]) -> list[tuple[str,
     out: list[tuple[str, list[str]]] = []
 
     def column(
-        header: str, pick: Callable[[Row], Spread | None], per: float, spread: bool, most: int = 3
+        header: str, pick: Callable[[Row], Spread | None], per: float, spread: bool, most: int = 1
     ) -> None:
         values = [pick(row) for row in table_rows]
         smallest = min((v.mean / per for v in values if v and v.mean > 0), default=1.0)
@@ -87,11 +87,13 @@ def _columns(table_rows: list[Row], targets: Sequence[float]) -> list[tuple[str,
             out.append((header, _time_cells([row.times[i] for row in table_rows], unit_s)))
         column("best\n(%)", lambda row: row.best_accuracy, 0.01, True)
         column("final\n(%)", lambda row: row.final_accuracy, 0.01, True)
+    ran, ran_s = time_unit(max((r.ran_s.mean for r in table_rows if r.ran_s), default=0.0))
+    column(f"ran for\n({ran})", lambda row: row.ran_s, ran_s, False)
     column("rounds", lambda row: row.rounds, 1, False, most=0)
-    column("participation\n(%)", lambda row: row.participation, 0.01, False)
+    column("participation\n(%)", lambda row: row.participation, 0.01, False, most=3)
     column("clients\na round", lambda row: row.clients, 1, False)
     column("idle\n(%)", lambda row: row.idle, 0.01, False)
-    column(f"moved\n({size})", lambda row: row.moved_bytes, size_bytes, False)
+    column(f"moved\n({size})", lambda row: row.moved_bytes, size_bytes, False, most=2)
     return out
 
 

@@ -24,7 +24,7 @@ class Recall(Protocol):
     """Numbers that an earlier run of the same journal measured, in their order."""
 
     def evaluated(self) -> tuple[float, float | None]: ...
-    def measured(self) -> tuple[float, ...]: ...
+    def measured(self) -> tuple[float | None, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,6 @@ class LazyLearner:
         job = Job(event.client, event.task, event.steps, event.full_steps, event.depth, batch_size)
         self._pending[event.task] = _Pending(job, event.at)
 
-    def arrived(self, task: int) -> None:
-        pass
-
     def forget(self, task: int) -> None:
         self._pending.pop(task, None)
         self._unpin(task)
@@ -87,18 +84,15 @@ class LazyLearner:
                 self._unpin(task)
         self._versions[command.slot] += 1
 
-    def measure(self, command: Measure) -> tuple[float, ...]:
+    def measure(self, command: Measure) -> tuple[float | None, ...]:
         if self._recall is not None:
             return self._recall.measured()
         self._train(command.tasks)
         return self._store.measure(command)
 
-    def evaluate(self, slot: str) -> tuple[float, float]:
+    def evaluate(self, slot: str) -> tuple[float | None, ...]:
         """Accuracy and loss, for the policy."""
-        if self._recall is not None:
-            accuracy, loss = self._recall.measured()
-            return accuracy, loss
-        return self._evaluate(slot)
+        return self._evaluate(slot) if self._recall is None else self._recall.measured()
 
     # Told by the run
 

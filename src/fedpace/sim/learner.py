@@ -1,10 +1,11 @@
 """What the world tells a learner, and a learner that learns nothing.
 
 Calls come in the order of virtual time. A task is `opened` (the client has the slot's current
-weights), then `will_arrive` with known work, then has `arrived`, and ends in one `aggregate` or in
-`forget`. Training may happen anywhere between `will_arrive` and `aggregate`.
+weights), then `will_arrive` with known work, and ends in one `aggregate` or in `forget`. Training may
+happen anywhere between `will_arrive` and `aggregate`.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from fedpace.core.commands import Aggregate, Measure
@@ -17,11 +18,10 @@ class Learner(Protocol):
 
     def opened(self, task: int, slot: str) -> None: ...
     def will_arrive(self, event: Arrived, batch_size: int) -> None: ...
-    def arrived(self, task: int) -> None: ...
     def forget(self, task: int) -> None: ...
     def aggregate(self, command: Aggregate) -> None: ...
-    def measure(self, command: Measure) -> tuple[float, ...]: ...
-    def evaluate(self, slot: str) -> tuple[float, float]: ...
+    def measure(self, command: Measure) -> Sequence[float | None]: ...
+    def evaluate(self, slot: str) -> Sequence[float | None]: ...
 
 
 class TimingOnly:
@@ -31,9 +31,6 @@ class TimingOnly:
         pass
 
     def will_arrive(self, event: Arrived, batch_size: int) -> None:
-        pass
-
-    def arrived(self, task: int) -> None:
         pass
 
     def forget(self, task: int) -> None:

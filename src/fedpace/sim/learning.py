@@ -3,15 +3,13 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-
 from fedpace.core.commands import GLOBAL
 from fedpace.core.errors import ConfigError
 from fedpace.core.model import ModelProfile
 from fedpace.data.partition import PartitionSettings, partition
 from fedpace.learn import files
 from fedpace.learn.evaluate import Evaluator
-from fedpace.learn.pool import Processes, Serial, single_thread
+from fedpace.learn.pool import Processes, Serial
 from fedpace.learn.profile import Method
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.store import ModelStore
@@ -34,14 +32,17 @@ class Learning:
     ) -> None:
         if task.clients is None:
             labels = task.train[1].numpy()
-            task = task.divided(partition(np.asarray(labels), clients, division, seed))
+            if division.kind != "iid" and (labels.ndim != 1 or labels.dtype.kind != "i"):
+                raise ConfigError(
+                    f"a {division.kind} partition needs one class a sample, but targets are "
+                    f"{labels.dtype} of shape {labels.shape}; use partition.kind 'iid', or give clients"
+                )
+            task = task.divided(partition(labels, clients, division, seed))
         shares = task.clients or ()
         if len(shares) != clients:
             raise ConfigError(
                 f"clients is {clients}, but the task is divided among {len(shares)}; make them equal"
             )
-        # Sums depend on the number of threads; one thread makes a run the same on every machine.
-        single_thread()
         self.samples = [len(share) for share in shares]
         self._task = task
         self._trainer = Trainer(task, train, seed)

@@ -23,11 +23,12 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a run is. accuracy: the last one tested."""
+    """Where a run is. accuracy: the last one tested; settled: no answer to the policy is due now."""
 
     now_s: float
     round: int
     accuracy: float | None
+    settled: bool = True
 
 
 class Watch(Protocol):
@@ -85,7 +86,7 @@ class Run:
                     self._world.carry_out(command, item.at)
                 self._after_round(item.at)
             for watch in self._watches:
-                watch(Standing(item.at, self._round, self._accuracy))
+                watch(Standing(item.at, self._round, self._accuracy, self._world.settled))
             reason = self._reason()
             if reason is not None:
                 return self._finish(item.at, reason)

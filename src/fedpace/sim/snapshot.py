@@ -39,7 +39,9 @@ class Snapshots:
         self._last = clock()
 
     def __call__(self, standing: Standing) -> None:
-        if self._learner.retracing or self._clock() - self._last < self._every_s:
+        if self._learner.retracing or not standing.settled:
+            return
+        if self._clock() - self._last < self._every_s:
             return
         self._journal.sync()
         files.save(self._path, {"lines": self._journal.lines, "state": self._learner.state()})
@@ -91,7 +93,7 @@ class ResumedJournal:
         record = next(self._evaluated)
         return record["accuracy"], record.get("loss")
 
-    def measured(self) -> tuple[float, ...]:
+    def measured(self) -> tuple[float | None, ...]:
         return tuple(next(self._measured)["values"])
 
     def sync(self) -> None:

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from fedpace.core.commands import Probe, Work
 from fedpace.core.events import Rates
 from fedpace.core.model import ModelProfile
+from fedpace.core.rounding import TOLERANCE
 from fedpace.fleet.fleet import Pace
-
-TOLERANCE = 1e-9
-"""Relative: a batch that ends when it must counts as done in spite of rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,8 @@ def progress_since_probe(
     The batch it is in is finished if the work wants it, and left otherwise.
     """
     if not probe.go_on:
-        return 1, max(told_at, probed_at)
+        # A probe that takes no time has trained nothing either.
+        return (1 if probed_at > computing_from else 0), max(told_at, probed_at)
     so_far = (told_at - computing_from) / sample_s
     wanted = batches.total(work)
     done = max(batches.within(so_far), 1)

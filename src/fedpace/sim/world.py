@@ -4,6 +4,7 @@ It knows devices, data sizes and the model's cost, and decides when what happens
 to weights is the learner's business; the two meet only in task numbers.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from fedpace.fleet.fleet import Fleet, Pace
 from fedpace.sim import timeline
 from fedpace.sim.agenda import Agenda, Kind
 from fedpace.sim.learner import Learner
-from fedpace.sim.timeline import Batches, Link, Outcome
+from fedpace.sim.timeline import Batches, Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class World:
         self._samples = samples
         self._model = model
         self._agenda: Agenda[Event | Tick | _Switch] = Agenda()
+        self._ticks = 0
         self._now_due: deque[Event] = deque()
         self._tasks: dict[int, _Task] = {}
         self._by_client: dict[int, set[int]] = {}
@@ -96,17 +98,26 @@ class World:
 
     def tick_at(self, at: float) -> None:
         """Ask for a Tick, which comes after everything else of that time."""
+        self._ticks += 1
         self._agenda.put(at, Kind.TICK, Tick(at))
 
+    @property
+    def settled(self) -> bool:
+        """Everything of the last instant that the world owes the policy has been told."""
+        return not self._now_due
+
     def next(self) -> Event | Tick | None:
-        """What happens next; None when nothing ever will."""
+        """What happens next; None when nothing but ticks ever will."""
         while True:
             if self._now_due:
                 return self._now_due.popleft()
-            if not self._agenda:
+            if len(self._agenda) == self._ticks:
                 return None
             at, entry = self._agenda.pop()
             match entry:
+                case Tick():
+                    self._ticks -= 1
+                    return entry
                 case _Switch(client=client):
                     self._switch(client, at)
                 case Timer(name=name):
@@ -119,7 +130,6 @@ class World:
                 case Arrived(task=task):
                     if task in self._tasks:
                         self._close(task)
-                        self.learner.arrived(task)
                         return entry
                 case Failed(task=task):
                     if task in self._tasks:
@@ -171,11 +181,15 @@ class World:
             case Aggregate():
                 self.learner.aggregate(command)
             case Measure(request=request):
-                self._now_due.append(Measured(at, request, self.learner.measure(command)))
+                self._answer(at, request, self.learner.measure(command))
             case Evaluate(request=request, slot=slot):
-                self._now_due.append(Measured(at, request, self.learner.evaluate(slot)))
+                self._answer(at, request, self.learner.evaluate(slot))
             case _:
                 pass
+
+    def _answer(self, at: float, request: int, values: Sequence[float | None]) -> None:
+        finite = tuple(v if v is not None and math.isfinite(v) else None for v in values)
+        self._now_due.append(Measured(at, request, finite))
 
     def _open(self, command: Probe | Train, at: float) -> _Task:
         client = command.client
@@ -187,7 +201,19 @@ class World:
         self._tasks[command.task] = task
         self._by_client[client].add(command.task)
         self.learner.opened(command.task, command.slot)
+        share = self._fleet.dropout_at(client, counter)
+        if share is not None:
+            whole_s = way.down_s + self._samples[client] * pace.sample_s + way.up_s
+            failed = Failed(at + share * whole_s, client, command.task, "the client dropped out")
+            self._put(failed)
         return task
+
+    def _put(self, event: Profiled | Arrived | Failed) -> None:
+        if not math.isfinite(event.at):
+            raise ConfigError(
+                f"client {event.client} would take for ever; give the fleet speeds less far apart"
+            )
+        self._agenda.put(event.at, Kind.CLIENT, event)
 
     def _close(self, number: int) -> None:
         client = self._tasks.pop(number).command.client
@@ -197,8 +223,7 @@ class World:
         batches = Batches(command.batch_size, self._samples[command.client])
         rates = timeline.rates(batches, task.pace, task.way)
         task.probed_at = task.computing_from + (0.0 if self._fleet.free_probe else rates.batch_s)
-        at = task.probed_at + task.way.latency_s
-        self._agenda.put(at, Kind.CLIENT, Profiled(at, command.client, command.task, rates))
+        self._put(Profiled(task.probed_at + task.way.latency_s, command.client, command.task, rates))
 
     def _train(self, command: Train, task: _Task, at: float) -> None:
         work, client = command.work, command.client
@@ -214,24 +239,13 @@ class World:
                 task.probed_at,
                 told_at=at + task.way.latency_s,
             )
+            task.pace = self._fleet.pace(client, task.counter, phase=1)
         outcome = timeline.carry_out(work, batches, task.pace, task.way, self._model, done, begins_at)
-        self._plan_end(command, task, outcome, batches, at)
-
-    def _plan_end(
-        self, command: Train, task: _Task, outcome: Outcome, batches: Batches, at: float
-    ) -> None:
-        client, number = command.client, command.task
-        depth = command.work.depth if command.work.depth is not None else self._model.depth
-        dropout = self._fleet.dropout_at(client, task.counter)
-        if dropout is not None:
-            fails_at = task.opened_at + dropout * (outcome.arrives_at - task.opened_at)
-            event = Failed(max(fails_at, at), client, number, "the client dropped out")
-            self._agenda.put(event.at, Kind.CLIENT, event)
-            return
+        depth = work.depth if work.depth is not None else self._model.depth
         arrived = Arrived(
             outcome.arrives_at,
             client,
-            number,
+            command.task,
             task.command.version,
             depth,
             outcome.steps,
@@ -241,5 +255,5 @@ class World:
             outcome.cut,
             timeline.rates(batches, task.pace, task.way),
         )
-        self._agenda.put(arrived.at, Kind.CLIENT, arrived)
+        self._put(arrived)
         self.learner.will_arrive(arrived, batches.size)

@@ -37,8 +37,17 @@ def accuracy_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
                 times / unit_s, 100 * low, 100 * high, color=colours[label], alpha=0.18, linewidth=0
             )
         _line(axes, times / unit_s, 100 * mean, colours[label])
-    axes.set(xlabel=f"virtual time ({unit})", ylabel="test accuracy (%)")
-    axes.set_xlim(left=0)
+    ends = [times[-1] for times, *_ in drawn.values()]
+    starts = [times[times > 0][0] for times, *_ in drawn.values() if (times > 0).any()]
+    # On a linear axis a policy that is several times as slow leaves the others no room.
+    if starts and max(ends) >= 3 * min(ends):
+        axes.set_xscale("log")
+        axes.set_xlim(left=min(starts) / unit_s)
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.set(xlabel=f"virtual time ({unit}, log scale)", ylabel="test accuracy (%)")
+    else:
+        axes.set_xlim(left=0)
+        axes.set(xlabel=f"virtual time ({unit})", ylabel="test accuracy (%)")
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(bottom, 0), min(top, 100))
 

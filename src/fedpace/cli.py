@@ -38,7 +38,7 @@ def run(
     config: ConfigFile,
     policy: Annotated[str | None, typer.Option(help="Label in [policies] or a policy's name.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results [runs/NAME].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results [below runs/].")] = None,
     workers: Annotated[int, typer.Option(help="Processes that train; results do not change.")] = 1,
     timing_only: Annotated[
         bool, typer.Option("--timing-only", help="No training: time alone.")
@@ -58,7 +58,7 @@ def run(
         overrides.append("timing_only=true")
     settings = configs.load(config, overrides)
     label = policy or settings.policy
-    folder = out or Path("runs") / _slug(settings.name) / f"{_slug(label)}-seed-{settings.seed}"
+    folder = out or Path("runs") / _slug(settings.name) / _slug(label) / f"seed-{settings.seed}"
     stop = configs.policy_plan(settings, label).stop
     with _running() as bars:
         result = simulate(
@@ -79,7 +79,7 @@ def compare(
     config: ConfigFile,
     policies: Annotated[str | None, typer.Option(metavar="A,B,C", help="Labels or names.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each policy, with paired seeds.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results [runs/NAME].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results [below runs/].")] = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at the same time [one a core].")] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from fedpace.compare import Entry
 from fedpace.config import Config, policy_plan
@@ -21,9 +21,8 @@ class Bars:
     def __init__(self, console: Console | None = None) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=12),
             TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
             console=console or Console(stderr=True),
             refresh_per_second=4,
         )

@@ -1,11 +1,12 @@
 """TimelyFL (Zhang et al., CVPRW 2023): a round lasts as long as its k-th fastest client needs.
 
 Each round samples n clients (Algorithm 1), learns their speeds (Algorithm 2) and fits their work to
-the interval T_k (Algorithm 3): fast clients train more epochs, slow ones only the output-side layers
-that they can finish. Whatever is there at T_k is averaged layer by layer. No update is ever stale.
+the interval T_k (Algorithm 3, in `planning.timely`): fast clients train more epochs, slow ones only the
+output-side layers that they can finish. Whatever is there at T_k is averaged layer by layer. No update
+is ever stale.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -29,81 +30,13 @@ from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
 from fedpace.planning.cuts import by_parameters, fit, since_probe
 from fedpace.planning.fastest import Fastest
+from fedpace.planning.timely import Schedule, schedule, workloads
 from fedpace.policies.checks import at_least, resolve
+
+__all__ = ["Schedule", "TimelyFL", "TimelyFLSettings", "schedule"]
 
 END = "round ends"
 DECIDE = "profiles are due"
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Workloads of one round; entry i belongs to client i. Times are seconds."""
-
-    interval_s: float
-    epochs: tuple[int, ...]
-    fractions: tuple[float, ...]
-    report_s: tuple[float, ...]
-
-
-def schedule(
-    unit_compute_s: Sequence[float],
-    unit_comm_s: Sequence[float],
-    k: int,
-    unit_down_s: Sequence[float] | None = None,
-) -> Schedule:
-    """Algorithm 3: interval, epochs, fractions and report times from measured speeds.
-
-    unit_compute_s: one full-model epoch; unit_comm_s: one transfer of the model, scaled by the
-    fraction that is trained; unit_down_s: the download, always whole (left out: free, as in the
-    paper). The interval T_k is the k-th smallest sum. A client that cannot even download in T_k
-    has fraction 0. report_s is when a client must stop computing and start to report.
-
-    >>> plan = schedule([10, 4, 30, 5], [2, 1, 10, 15], k=2)
-    >>> plan.interval_s, plan.epochs
-    (12.0, (1, 2, 1, 1))
-    >>> plan.fractions, plan.report_s
-    ((1.0, 1.0, 0.3, 0.6), (10.0, 11.0, 9.0, 3.0))
-    """
-    compute, comm = _times("unit_compute_s", unit_compute_s), _times("unit_comm_s", unit_comm_s)
-    down = np.zeros_like(compute) if unit_down_s is None else _times("unit_down_s", unit_down_s)
-    if not len(compute) == len(comm) == len(down):
-        raise ConfigError(
-            f"{len(compute)} compute, {len(comm)} communication and {len(down)} download times; "
-            f"give one of each for every client"
-        )
-    if (compute <= 0).any():
-        raise ConfigError("a unit compute time is 0; an epoch takes time, give what it takes")
-    if not 1 <= k <= len(compute):
-        raise ConfigError(
-            f"k is {k}, but {len(compute)} clients are sampled; set k between 1 and {len(compute)}"
-        )
-    total = down + compute + comm
-    interval = float(np.partition(total, k - 1)[k - 1])  # Algorithm 1, line 7
-    epochs, fractions, report = _workloads(interval, compute, comm, down)
-    return Schedule(
-        interval,
-        tuple(int(e) for e in epochs),
-        tuple(float(f) for f in fractions),
-        tuple(float(r) for r in report),
-    )
-
-
-def _workloads(
-    interval: float, compute: np.ndarray, comm: np.ndarray, down: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Epochs, fractions and report times for a given interval (Algorithm 3, lines 2 to 4)."""
-    # The tolerance keeps an epoch that fits exactly from being lost to rounding.
-    epochs = np.floor((interval - down - comm) / compute * (1 + TOLERANCE)).clip(1, 1e9)
-    in_time = down + compute + comm <= interval
-    fractions = np.where(in_time, 1.0, (interval - down) / (compute + comm)).clip(0.0, 1.0)
-    return epochs.astype(np.int64), fractions, interval - fractions * comm
-
-
-def _times(name: str, values: Sequence[float]) -> np.ndarray:
-    times = np.asarray(values, dtype=float)
-    if times.ndim != 1 or not np.isfinite(times).all() or (times < 0).any():
-        raise ConfigError(f"{name} is {values}; give a list of finite seconds, none negative")
-    return times
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +271,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
         batches = np.array([r.batches for r in rates])
         up_s = np.array([r.up_s for r in rates])
         down_s = np.array([self._down_s(r) for r in rates])
-        epochs, fractions, _ = _workloads(interval, batch_s * batches, up_s, down_s)
+        epochs, fractions, _ = workloads(interval, batch_s * batches, up_s, down_s)
         most = self.settings.max_epochs
         epochs = epochs if most is None else np.minimum(epochs, most)
         profile = self.context.model

@@ -5,6 +5,9 @@ from importlib import import_module
 
 NAMES = ("timing_only", "partial_training", "overhead")  # memory is told best before torch is in
 
+unknown = sorted(set(sys.argv[1:]) - set(NAMES))
+if unknown:
+    sys.exit(f"there is no benchmark {unknown[0]!r}; known are {', '.join(NAMES)}")
 for name in sys.argv[1:] or NAMES:
     print(f"\n## {name}\n", flush=True)
     import_module(f"benchmarks.{name}").main()

@@ -246,11 +246,41 @@ def test_a_run_gives_the_caller_its_threads_back(small):
 
 def test_targets_that_are_no_classes_need_another_partition():
     x = torch.randn(60, 5)
-    task = fedpace.Task(lambda: torch.nn.Linear(5, 1), (x, x[:, :1]), (x, x[:, :1]), loss=mse_loss)
+    task = fedpace.Task(
+        lambda: torch.nn.Linear(5, 1),
+        (x, x[:, :1]),
+        (x, x[:, :1]),
+        loss=mse_loss,
+        accuracy=lambda outputs, targets: (outputs - targets).abs() < 0.5,
+    )
     with pytest.raises(ConfigError, match="needs one class a sample"):
         fedpace.simulate({"clients": 3}, task=task)
     config = {"clients": 3, "partition": {"kind": "iid"}, "stop": {"rounds": 2}}
     assert fedpace.simulate(config, task=task).summary.rounds == 2
+
+
+def test_batch_normalisation_survives_stale_updates():
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 6, generator=rng) * 0.1
+    y = (x[:, 0] > 0).long()
+    task = fedpace.Task(normalised, (x[:300], y[:300]), (x[300:], y[300:]))
+    config = {
+        "clients": 20,
+        "policy": "fedbuff",
+        "policies": {"fedbuff": {"k": 2}},
+        "partition": {"kind": "iid"},
+        "train": {"lr": 0.1, "batch_size": 5},
+        "stop": {"rounds": 150},
+        "evaluate": {"every_rounds": 25},
+    }
+    assert learned(fedpace.simulate(config, task=task)) > 0.85
+
+
+def normalised():
+    layers = torch.nn
+    return layers.Sequential(
+        layers.Linear(6, 8), layers.BatchNorm1d(8), layers.ReLU(), layers.Linear(8, 2)
+    )
 
 
 MEASURING = """

@@ -66,7 +66,7 @@ def test_run_leaves_journal_weights_table_and_figure(folder):
     }
     assert "timelyfl" in out
     assert "result/figure.png" in out
-    (run,) = json.loads((folder / "result/report.json").read_text())["timelyfl"]
+    (run,) = json.loads((folder / "result/report.json").read_text())["runs"]["timelyfl"]
     assert run["rounds"] == 3
     assert "gives the same commands" in succeeded(fedpace(folder, "replay", "result")).replace(
         "\n", " "
@@ -75,10 +75,12 @@ def test_run_leaves_journal_weights_table_and_figure(folder):
 
 def test_compare_runs_all_policies_with_the_same_seeds(folder):
     out = succeeded(fedpace(folder, "compare", "config.toml", "--out", "all", "--jobs", "2"))
-    runs = json.loads((folder / "all/report.json").read_text())
+    runs = json.loads((folder / "all/report.json").read_text())["runs"]
     assert list(runs) == ["timelyfl", "sync"]
     assert [[run["seed"] for run in group] for group in runs.values()] == [[0, 1], [0, 1]]
     assert "Mean ± standard deviation over 2 seeds" in out
+    again = succeeded(fedpace(folder, "report", "all"))
+    assert again.splitlines()[:12] == out.splitlines()[:12]
     again = succeeded(fedpace(folder, "report", "all", "--target", "0.3", "--first", "sync"))
     assert again.index("sync") < again.index("timelyfl")
     assert "to 30%" in again
@@ -88,7 +90,7 @@ def test_a_report_counts_only_the_runs_that_were_asked_for(folder):
     arguments = ["compare", "config.toml", "--out", "all", "--set", "timing_only=true"]
     succeeded(fedpace(folder, *arguments))
     succeeded(fedpace(folder, *arguments, "--overwrite", "--policies", "sync", "--seeds", "1"))
-    runs = json.loads((folder / "all/report.json").read_text())
+    runs = json.loads((folder / "all/report.json").read_text())["runs"]
     assert {label: len(group) for label, group in runs.items()} == {"sync": 1}
     succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "all/twin"))
     done = fedpace(folder, "report", "all")
@@ -120,6 +122,26 @@ def test_a_finished_comparison_resumes_to_its_own_report_without_running(folder)
     before = (folder / "all/sync/seed-0/journal.jsonl").stat().st_mtime_ns
     succeeded(fedpace(folder, "compare", "config.toml", "--out", "all", "--seeds", "1", "--resume"))
     assert (folder / "all/sync/seed-0/journal.jsonl").stat().st_mtime_ns == before
+
+
+def test_what_is_set_on_the_command_line_beats_the_policys_own_table(folder):
+    with (folder / "config.toml").open("a") as file:
+        file.write("[policies.own]\nuse = 'sync'\nstop.rounds = 50\n")
+    arguments = ["run", "config.toml", "--policy", "own", "--timing-only", "--out", "own"]
+    succeeded(fedpace(folder, *arguments, "--set", "stop.rounds=2"))
+    assert '"rounds": 2,' in (folder / "own/report.json").read_text()
+
+
+def test_a_policy_beside_its_config_is_found_from_anywhere(folder):
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "beside.py").write_text("from fedpace.policies.sync import Sync\n")
+    (inner / "c.toml").write_text(
+        "policy = 'x'\n[policies.x]\nuse = 'beside:Sync'\n[task]\nkind = 'timing'\n"
+    )
+    arguments = ["--set", "stop.rounds=2", "--out", "o"]
+    succeeded(fedpace(folder, "run", "inner/c.toml", *arguments))
+    succeeded(fedpace(folder, "compare", "inner/c.toml", "--seeds", "1", *arguments[:2], "--out", "p"))
 
 
 def test_timing_only_says_so_in_its_report(folder):

@@ -27,7 +27,11 @@ app = typer.Typer(
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The run's configuration.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as stop.rounds=50."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting, such as stop.rounds=50; policies' own values too.",
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete what the folder holds first.")]
@@ -56,7 +60,7 @@ def run(
         overrides.append(f"seed={seed}")
     if timing_only:
         overrides.append("timing_only=true")
-    settings = configs.load(config, overrides)
+    settings = _load(config, overrides)
     label = policy or settings.policy
     folder = out or Path("runs") / _slug(settings.name) / _slug(label) / f"seed-{settings.seed}"
     stop = configs.policy_plan(settings, label).stop
@@ -96,7 +100,7 @@ def compare(
         overrides.append(f"compare.policies={json.dumps(labels)}")
     if seeds is not None:
         overrides.append(f"compare.seeds={seeds}")
-    settings = configs.load(config, overrides)
+    settings = _load(config, overrides)
     folder = out or Path("runs") / _slug(settings.name)
     with _running() as bars:
         groups = run_all(
@@ -120,9 +124,11 @@ def report(
     ] = None,
 ) -> None:
     """Table and figure (accuracy over time, clients a round, participation) from journals."""
-    from fedpace.report.collection import collect
+    from fedpace.report.collection import collect, last_shown
 
-    _show(collect(folder, _names(first or "")), folder, target or [], None)
+    before = last_shown(folder)
+    groups = collect(folder, _names(first or "") or before.labels)
+    _show(groups, folder, target or before.targets, before.title)
 
 
 @app.command()
@@ -130,6 +136,7 @@ def replay(
     journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="A journal.jsonl, or its folder.")],
 ) -> None:
     """Check that a journal's events, fed to a fresh policy, give the journal's commands."""
+    sys.path.insert(0, str(Path.cwd()))
     from fedpace.core.journal import JOURNAL, read
     from fedpace.core.journal import replay as check
 
@@ -178,6 +185,12 @@ def _running() -> Iterator[Bars]:
         raise _Stopped from None
 
 
+def _load(config: Path, overrides: list[str]) -> configs.Config:
+    """Read a config; own policies and tasks may lie beside it or in the current folder."""
+    sys.path[:0] = [str(config.resolve().parent), str(Path.cwd())]
+    return configs.load(config, overrides)
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -196,7 +209,6 @@ def _show(
 
 def main() -> None:
     """Errors of the user or the machine are one line and exit code 2; only bugs show a traceback."""
-    sys.path.insert(0, str(Path.cwd()))  # own policies and tasks lie beside their config
     try:
         app()
     except _Stopped:

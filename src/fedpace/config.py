@@ -174,7 +174,29 @@ def _override(table: Table, override: str) -> Table:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    return _with(table, key.split("."), value, override)
+    return _for_all(table, key.split("."), value, override)
+
+
+def _for_all(table: Table, path: list[str], value: Any, override: str) -> Table:
+    """The table with the override; one for train, server or stop also beats what policies say."""
+    table = _with(table, path, value, override)
+    policies = table.get("policies")
+    if path[0] in {"train", "server", "stop"} and isinstance(policies, dict):
+        table = table | {
+            "policies": {
+                label: _with(own, path, value, override) if _has(own, path) else own
+                for label, own in policies.items()
+            }
+        }
+    return table
+
+
+def _has(table: Any, path: list[str]) -> bool:
+    for key in path:
+        if not isinstance(table, dict) or key not in table:
+            return False
+        table = table[key]
+    return True
 
 
 def _with(table: Table, path: list[str], value: Any, override: str) -> Table:

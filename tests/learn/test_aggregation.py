@@ -48,7 +48,9 @@ def oracle(updates, weights, rule, missing, kind):
         ]
         if terms:
             total = sum(part * weight for part, weight in terms)
-            if rule == "mean":
+            if kind == "buffers":  # values, whose mean is over those who have them
+                total = total / sum(weight for _, weight in terms)
+            elif rule == "mean":
                 total = total / sum(weight for _, weight in (terms if missing == "skip" else carried))
             result[index] = total
     return result
@@ -78,6 +80,18 @@ def test_combining_equals_a_naive_sum_over_layers(parts, rule, missing):
     for index, part in by_layer(combined, "counters").items():
         held = [layers[index] for layers in counters if index in layers]
         assert torch.equal(part, torch.stack(held).amax(0))
+
+
+@pytest.mark.parametrize(
+    ("rule", "missing", "first", "last"),
+    [("mean", "skip", 1.0, 1.0), ("mean", "zero", 0.25, 1.0), ("sum", "skip", 0.25, 1.0)],
+)
+def test_statistics_move_by_the_share_that_the_rule_gives_their_carriers(rule, missing, first, last):
+    combined = combine(LAYOUT, [update(5, 0), update(1, 1)], [0.25, 0.75], rule, missing)
+    shares = by_layer(Update(5, combined.params, combined.buffer_shares, combined.counters), "buffers")
+    held = [shares[index] for index in sorted(shares) if shares[index].numel()]
+    assert set(held[0].tolist()) == {first}
+    assert all(share in (first, last) for part in held for share in part.tolist())
 
 
 @pytest.mark.parametrize("weight", [1.0, 3.0, 599.0])

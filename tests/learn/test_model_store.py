@@ -89,7 +89,35 @@ def test_buffers_never_go_through_the_server_optimiser(trainer, optimiser):
     one = update(trainer, 1, 5)
     store.put(1, one)
     store.aggregate(Aggregate((1,), (2.0,)))
-    assert torch.equal(store.weights().buffers, trainer.initial().buffers + one.buffers)
+    assert torch.equal(store.weights().buffers, one.buffers)
+
+
+def test_statistics_of_stale_models_never_leave_the_range_of_what_was_seen(trainer):
+    store = make(trainer)
+    low = update(trainer, 1, 5)
+    for number in range(1, 30):  # all from the first model, as slow clients' would be
+        store.put(number, low)
+        store.aggregate(Aggregate((number,), (0.5,), rule="sum"))
+        between = torch.stack([trainer.initial().buffers, low.buffers])
+        assert bool((store.weights().buffers >= between.amin(0) - 1e-6).all())
+        assert bool((store.weights().buffers <= between.amax(0) + 1e-6).all())
+
+
+def test_a_sum_of_more_than_one_moves_statistics_no_further_than_to_their_mean(trainer):
+    store = make(trainer)
+    one = update(trainer, 1, 5)
+    store.put(1, one)
+    store.aggregate(Aggregate((1,), (3.0,), rule="sum"))
+    assert torch.equal(store.weights().buffers, one.buffers)
+
+
+def test_counters_never_go_back(trainer):
+    store = make(trainer)
+    fresh, stale = (trainer.run(Job(0, 1, steps, 0, 5, 5), trainer.initial()) for steps in (9, 1))
+    for number, one in ((1, fresh), (2, stale)):
+        store.put(number, one)
+        store.aggregate(Aggregate((number,), (1.0,)))
+    assert store.weights().counters.tolist() == fresh.counters.tolist() != stale.counters.tolist()
 
 
 def test_a_command_may_bring_its_own_learning_rate_for_once(trainer):

@@ -34,7 +34,7 @@ def applied(weights, update, layout):
     at = layout.start(update.depth)
     params, buffers = weights.params.clone(), weights.buffers.clone()
     params[at.params :] += update.params
-    buffers[at.buffers :] += update.buffers
+    buffers[at.buffers :] = update.buffers
     return Weights(params, buffers, torch.cat([weights.counters[: at.counters], update.counters]))
 
 
@@ -221,14 +221,14 @@ def test_several_epochs_use_every_sample_once_each():
     assert first != second
 
 
-def test_unchanged_infinite_buffers_make_a_finite_update():
+def test_buffers_are_sent_as_they_are_infinite_masks_too():
     class Masked(nn.Linear):
         def __init__(self):
             super().__init__(4, 3)
             self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
 
     trainer = Trainer(task(Masked), TrainSettings(), SEED)
-    assert trainer.run(job(depth=1), trainer.initial()).buffers.tolist() == [0.0, 0.0]
+    assert trainer.run(job(depth=1), trainer.initial()).buffers.tolist() == [0.0, -torch.inf]
 
 
 def test_a_layer_that_the_loss_does_not_use_does_not_stop_training():

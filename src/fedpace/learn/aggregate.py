@@ -15,14 +15,16 @@ from fedpace.learn.weights import Update
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """The aggregated deltas of the last `depth` layers; the layers before were touched by nobody.
+    """What the last `depth` layers come to; the layers before were touched by nobody.
 
-    params, buffers: float32 suffixes; counters: int64 suffix of new values.
+    params: float32 suffix of deltas; buffers: float32 suffix of the carriers' mean values, and
+    buffer_shares: how far towards it to go, in [0, 1]; counters: int64 suffix of new values.
     """
 
     depth: int
     params: Tensor
     buffers: Tensor
+    buffer_shares: Tensor
     counters: Tensor
 
 
@@ -34,6 +36,9 @@ def combine(
     missing: Literal["skip", "zero"] = "skip",
 ) -> Combined:
     """Combine `updates` as `core.commands.Aggregate` says; counters are the carriers' maximum.
+
+    Buffers are statistics: they move towards the carriers' mean by the share of weight that the rule
+    gives the carriers, 1 at most, and so never leave the range of what was seen.
 
     An update of weight 0 carries nothing. Sums run in float64 in the order given, element by
     element, so that they depend neither on threads nor, for whole-number weights of a single
@@ -52,16 +57,18 @@ def combine(
         buffers[at.buffers - start.buffers :].add_(update.buffers, alpha=weight)
         part = counters[at.counters - start.counters :]
         torch.maximum(part, update.counters, out=part)
-    if rule == "mean":
-        for layer in range(1, depth + 1):  # counted from the output
-            carriers = [
-                weight for update, weight in pairs if missing == "zero" or update.depth >= layer
-            ]
-            total = sum(carriers)
-            first, behind = layout.start(layer), layout.start(layer - 1)
+    shares = torch.ones_like(buffers)
+    every = sum(weight for _, weight in pairs)
+    for layer in range(1, depth + 1):  # counted from the output
+        carried = sum(weight for update, weight in pairs if update.depth >= layer)
+        first, behind = layout.start(layer), layout.start(layer - 1)
+        if rule == "mean":
+            total = every if missing == "zero" else carried
             params[first.params - start.params : behind.params - start.params].div_(total)
-            buffers[first.buffers - start.buffers : behind.buffers - start.buffers].div_(total)
-    return Combined(depth, params.float(), buffers.float(), counters)
+        span = slice(first.buffers - start.buffers, behind.buffers - start.buffers)
+        buffers[span].div_(carried)
+        shares[span] = min(carried if rule == "sum" else carried / total, 1.0)
+    return Combined(depth, params.float(), buffers.float(), shares.float(), counters)
 
 
 def _check(updates: Sequence[Update], weights: Sequence[float], rule: str) -> None:

@@ -40,11 +40,15 @@ class _Slot:
         self._optimiser.step()
         for group, rate in zip(self._optimiser.param_groups, usual, strict=True):
             group["lr"] = rate
-        kept, moved = old.buffers[: start.buffers], old.buffers[start.buffers :]
+        before = old.buffers[start.buffers :]
+        # What does not change may be infinite, as in masks, and has no way to go.
+        moved = torch.lerp(before, combined.buffers, combined.buffer_shares)
+        moved = torch.where(before == combined.buffers, before, moved)
+        counters = torch.maximum(old.counters[start.counters :], combined.counters)
         self.weights = Weights(
             torch.cat([param.detach() for param in self._params]),
-            torch.cat([kept, moved + combined.buffers]),
-            torch.cat([old.counters[: start.counters], combined.counters]),
+            torch.cat([old.buffers[: start.buffers], moved]),
+            torch.cat([old.counters[: start.counters], counters]),
         )
 
     def state(self) -> dict[str, Any]:
@@ -174,7 +178,10 @@ class ModelStore:
                     f"update of task {task} has {kind} of shape {tuple(vector.shape)} and type "
                     f"{vector.dtype}; at depth {update.depth} the model has ({size},) and {dtype}"
                 )
-            if not bool(torch.isfinite(vector).all()):
+            finite = torch.isfinite(vector)
+            if kind == "buffers":  # a mask may hold infinities, and keeps them
+                finite |= vector == self.weights().buffers[layout.start(update.depth).buffers :]
+            if not bool(finite.all()):
                 raise PeerError(
                     f"update of task {task} has {kind} that are not finite; its training diverged, "
                     "try a smaller learning rate"

@@ -61,9 +61,7 @@ class Trainer:
         self.task = task
         self.settings = settings
         self.seed = seed
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(torch_seed(seed, "model"))
-            self._model: nn.Module = task.model()
+        self._model = self.new_model()
         self.layout = Layout.trace(self._model, task.train[0][:2])
         self._bound = self.layout.bind(self._model)
         self._initial = self._bound.read(self.layout.depth)
@@ -71,6 +69,12 @@ class Trainer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Trainer, (self.task, self.settings, self.seed)
+
+    def new_model(self) -> nn.Module:
+        """A model as the seed makes it, with all that it draws; torch's generator stays as it is."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(torch_seed(self.seed, "model"))
+            return self.task.model()
 
     def initial(self) -> Weights:
         """The weights that the seed gives to a new model."""
@@ -157,11 +161,4 @@ class Trainer:
     def _update(self, depth: int, old: Weights) -> Update:
         new = self._bound.read(depth)
         start = self.layout.start(depth)
-        before = old.buffers[start.buffers :]
-        return Update(
-            depth,
-            new.params.sub_(old.params[start.params :]),
-            # Masks may hold infinities, whose difference would be no number.
-            torch.where(new.buffers == before, 0.0, new.buffers - before),
-            new.counters,
-        )
+        return Update(depth, new.params.sub_(old.params[start.params :]), new.buffers, new.counters)

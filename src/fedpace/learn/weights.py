@@ -21,7 +21,8 @@ class Weights:
 class Update:
     """What one task made of the last `depth` layers; each vector is a suffix of its kind in Weights.
 
-    params, buffers: new minus old, float32; counters: new values, int64.
+    params: new minus old, float32; buffers: new values, float32, since differences of statistics
+    from stale models add up to nonsense, such as negative variances; counters: new values, int64.
     """
 
     depth: int

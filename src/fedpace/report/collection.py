@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -54,7 +55,8 @@ def show(
     targets = targets or default_targets(groups)
     console.print(compare_table(groups, targets))
     _write(folder / "report.md", markdown(groups, targets))
-    values = {label: [run.to_dict() for run in runs] for label, runs in groups.items()}
+    runs = {label: [run.to_dict() for run in runs] for label, runs in groups.items()}
+    values = {"title": title, "targets": list(targets), "runs": runs}
     _write(folder / "report.json", json.dumps(values, indent=1))
     paths = [folder / "report.md", folder / "report.json"]
     if len(groups) <= MOST_LABELS:
@@ -65,6 +67,24 @@ def show(
         console.print(f"no figure: more than {MOST_LABELS} labels cannot be told apart in one")
     for path in paths:
         console.print(str(path), style="cyan", soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the last report of a folder was about."""
+
+    title: str | None = None
+    targets: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+def last_shown(folder: Path) -> Shown:
+    """Title, targets and order of the folder's report.json; nothing where there is none to read."""
+    try:
+        values = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        return Shown(values["title"], tuple(values["targets"]), tuple(values["runs"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return Shown()
 
 
 def default_targets(groups: Groups) -> tuple[float, ...]:

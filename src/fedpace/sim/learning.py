@@ -57,12 +57,12 @@ class Learning:
         trainer = self._trainer
         executor = Serial(trainer) if workers == 1 else Processes(trainer, workers)
         stack.enter_context(executor)
-        evaluator = Evaluator(self._task, trainer.layout)
+        evaluator = Evaluator(self._task, trainer.layout, trainer.new_model())
         self._store = ModelStore(trainer.layout, trainer.initial(), server, evaluator)
         return LazyLearner(self._store, executor, recall)
 
     def save(self, path: Path) -> None:
         """The global model as a state dict, ready for `model.load_state_dict`."""
-        model = self._task.model()
+        model = self._trainer.new_model()
         self._trainer.layout.bind(model).load(self._store.weights(GLOBAL))
         files.save(path, {name: value.clone() for name, value in model.state_dict().items()})

@@ -26,7 +26,9 @@ class EvaluateSettings:
 class StopSettings:
     """The run ends at whichever comes first; at least one must be set."""
 
-    rounds: Annotated[int | None, "end after so many rounds (aggregations)"] = None
+    rounds: Annotated[
+        int | None, "end after so many rounds (aggregations); 100 where no end is set"
+    ] = None
     hours: Annotated[float | None, "end after so many virtual hours"] = None
     target: Annotated[float | None, "end when the tested accuracy reaches this, in 0..1"] = None
 

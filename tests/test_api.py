@@ -269,11 +269,12 @@ def test_batch_normalisation_survives_stale_updates():
         "policy": "fedbuff",
         "policies": {"fedbuff": {"k": 2}},
         "partition": {"kind": "iid"},
-        "train": {"lr": 0.1, "batch_size": 5},
-        "stop": {"rounds": 150},
-        "evaluate": {"every_rounds": 25},
+        "train": {"lr": 0.1, "batch_size": 3},
+        "stop": {"rounds": 60},
     }
-    assert learned(fedpace.simulate(config, task=task)) > 0.85
+    accuracy = [value for _, value in fedpace.simulate(config, task=task).accuracy]
+    assert min(accuracy[25:]) > 0.55  # 0.53, the larger class, wherever a variance is negative
+    assert accuracy[-1] > 0.8
 
 
 def normalised():

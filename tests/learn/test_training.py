@@ -309,3 +309,21 @@ def test_a_profile_of_a_trainer_is_that_of_its_model():
     assert [layer.name for layer in made.layers] == ["0", "2", "4", "6"]
     assert np.all(np.diff(made.compute_share) > 0)
     assert isinstance(trainer.layout, Layout)
+
+
+def test_a_batch_of_one_may_meet_a_normalisation_that_is_called_on_both_sides_of_the_cut():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+            self.norm = nn.BatchNorm1d(4, affine=False)
+
+        def forward(self, x):
+            return self.third(self.norm(self.second(self.norm(self.first(x)))))
+
+    trainer = Trainer(task(Shared), TrainSettings(), SEED)
+    samples = len(trainer.task.clients[0])
+    for depth in (1, 2, 3):
+        one_left = job(depth=depth, steps=2, batch_size=samples - 1)
+        update = trainer.run(one_left, trainer.initial())
+        assert bool(torch.isfinite(update.params).all())

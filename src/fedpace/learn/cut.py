@@ -89,13 +89,18 @@ class Cut:
         A variance of one value does not exist, and dropping the sample would waste it.
         """
         training = [module for module in self._norms if module.training]
+        switches = [switch for module, switch in self._shared if module in self._norms and switch.late]
         for module in training:
             module.training = False
+        for switch in switches:
+            switch.late = False
         try:
             yield
         finally:
             for module in training:
                 module.training = True
+            for switch in switches:
+                switch.late = True
 
 
 class _Switch:

@@ -8,6 +8,7 @@ from fedpace.core.seeds import generator
 from fedpace.data.partition import PartitionSettings, check_partition, dirichlet, iid, partition
 
 LABELS = np.tile(np.arange(10), 1200)
+KINDS = ["iid", "dirichlet", "class", "dual-dirichlet"]
 
 
 def mixes(shares: list[np.ndarray]) -> np.ndarray:
@@ -18,16 +19,19 @@ def mixes(shares: list[np.ndarray]) -> np.ndarray:
     labels=st.lists(st.integers(0, 5), min_size=1, max_size=120).map(np.array),
     data=st.data(),
     alpha=st.sampled_from([1e-300, 1e-3, 0.1, 1.0, 100.0]),
-    kind=st.sampled_from(["iid", "dirichlet"]),
+    kind=st.sampled_from(KINDS),
     seed=st.integers(0, 10**9),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_all_samples_are_given_once_and_every_client_gets_the_minimum(
     labels: np.ndarray, data: st.DataObject, alpha: float, kind: str, seed: int
 ) -> None:
     clients = data.draw(st.integers(1, len(labels)))
     least = data.draw(st.integers(1, len(labels) // clients))
-    shares = partition(labels, clients, PartitionSettings(kind, alpha, least), seed)
+    classes = len(np.unique(labels))
+    most = data.draw(st.integers(-(-classes // clients), classes))
+    chosen = PartitionSettings(kind, alpha, least, 1, most, size_alpha=alpha)
+    shares = partition(labels, clients, chosen, seed)
     assert len(shares) == clients
     assert min(map(len, shares)) >= least
     assert sorted(np.concatenate(shares).tolist()) == list(range(len(labels)))
@@ -83,6 +87,11 @@ def test_samples_for_small_clients_come_from_the_largest() -> None:
     assert max(sizes) - min(givers) <= 1
 
 
+def test_alpha_is_a_tenth_unless_it_is_set() -> None:
+    unset, tenth = (partition(LABELS, 20, PartitionSettings(alpha=a), 1) for a in (None, 0.1))
+    assert all(map(np.array_equal, unset, tenth))
+
+
 def test_iid_shares_differ_in_size_by_one_at_most_and_have_all_classes() -> None:
     shares = iid(LABELS, 64, generator(0, "partition"))
     sizes = [len(share) for share in shares]
@@ -90,7 +99,7 @@ def test_iid_shares_differ_in_size_by_one_at_most_and_have_all_classes() -> None
     assert (mixes(shares) > 0).all()
 
 
-@pytest.mark.parametrize("kind", ["iid", "dirichlet"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_one_seed_gives_one_partition_and_another_seed_another(kind: str) -> None:
     chosen = PartitionSettings(kind=kind)
 
@@ -101,7 +110,7 @@ def test_one_seed_gives_one_partition_and_another_seed_another(kind: str) -> Non
     assert flat(3) != flat(4)
 
 
-@pytest.mark.parametrize("kind", ["iid", "dirichlet"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_impossible_minimum_is_refused_with_the_largest_that_works(kind: str) -> None:
     with pytest.raises(ConfigError, match="set min_samples to 187 at most"):
         partition(LABELS, 64, PartitionSettings(kind, min_samples=188), 0)
@@ -117,7 +126,13 @@ def test_an_impossible_minimum_is_refused_with_the_largest_that_works(kind: str)
         ({"alpha": 0.0}, "alpha is 0.0"),
         ({"alpha": float("nan")}, "alpha is nan"),
         ({"alpha": float("inf")}, "alpha is inf"),
+        ({"alpha": 1e301}, "alpha is 1e[+]301; set it between 1e-300 and 1e[+]300"),
+        ({"size_alpha": 0.0}, "size_alpha is 0.0"),
+        ({"size_alpha": float("nan")}, "size_alpha is nan"),
         ({"min_samples": 0}, "min_samples is 0"),
+        ({"min_classes": 0}, "min_classes is 0"),
+        ({"max_classes": 0}, "max_classes is 0"),
+        ({"min_classes": 4, "max_classes": 3}, "min_classes is 4, but max_classes is 3"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict, complaint: str) -> None:

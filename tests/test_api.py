@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 import fedpace
+from fedpace.config import load, plugin
 from fedpace.core.commands import Aggregate
 from fedpace.core.errors import ConfigError, JournalError
 from fedpace.core.events import Joined
@@ -52,6 +53,8 @@ class Turns(Policy[TurnsSettings]):
         work = Work(self.context.batch_size, epochs=self.context.epochs)
         return Train(self.largest[self.done % 2], self.new_task(), self.done, work)
 '''
+
+CHANGE = {"client": 2, "task": 1, "compute_s": 12.0}
 
 
 def learned(result):
@@ -175,7 +178,29 @@ def test_a_task_of_ones_own_may_come_divided(small):
             {"fleet": {"kind": "explicit", "compute_s": [-1.0], "down_mbps": [1], "up_mbps": [1]}},
             r"-1.0",
         ),
+        (
+            {"fleet": {"kind": "explicit", "compute_s": [1.0], "changes": [CHANGE, {"speed": 1}]}},
+            r"unknown key 'fleet.changes.1.speed'; known are client, task, compute_s",
+        ),
+        (
+            {"fleet": {"kind": "explicit", "compute_s": [1.0], "changes": [CHANGE | {"task": "x"}]}},
+            r"fleet.changes.0.task is 'x'",
+        ),
+        (
+            {"fleet": {"kind": "explicit", "compute_s": [1.0], "changes": [CHANGE | {"compute_s": 0}]}},
+            r"\[fleet.changes.0\] compute_s in the change of client 2 in its task 1 is 0",
+        ),
+        (
+            {"fleet": {"kind": "explicit", "compute_s": [1.0], "changes": [3]}},
+            r"fleet.changes.0 is 3; expected a table",
+        ),
+        (
+            {"fleet": {"kind": "explicit", "compute_s": [1.0], "changes": CHANGE}},
+            r"fleet.changes is \{",
+        ),
         ({"partition": {"min_samples": 5000}}, r"set min_samples to 1000 at most"),
+        ({"partition": {"kind": "class", "max_classes": 11}}, r"max_classes is 11, but there are 10"),
+        ({"partition": {"alpha": "tiny"}}, r"partition.alpha is 'tiny'"),
         ({"stop": {"rounds": 0}}, r"rounds is 0"),
         ({"clients": 0}, r"clients is 0"),
         ({"task": {"kind": "idx", "folder": "/nowhere"}}, r"/nowhere"),
@@ -226,6 +251,19 @@ def test_what_no_run_can_be_made_of_is_said_in_one_line(
     with pytest.raises(ConfigError, match=complaint) as caught:
         fedpace.simulate(small | change)
     assert "\n" not in str(caught.value)
+
+
+def test_changes_of_speed_are_read_from_toml(tmp_path):
+    (tmp_path / "c.toml").write_text(
+        "clients = 3\n[fleet]\nkind = 'explicit'\ncompute_s = [4.0]\nper_samples = 4\n"
+        "behaviour = { free_links = true }\n"
+        "changes = [{ client = 2, task = 1, compute_s = 12.0 },\n"
+        "           { client = 0, task = 0, compute_s = 8 }]\n"
+    )
+    kind, settings = plugin("fleets", load(tmp_path / "c.toml").fleet, "fleet")
+    fleet = kind.build(settings, 3, seed=0)
+    tasks = ((0, 0), (1, 1), (2, 0), (2, 1))
+    assert [fleet.pace(*task).sample_s for task in tasks] == [2.0, 1.0, 1.0, 3.0]
 
 
 def test_a_finished_run_is_not_taken_for_one_with_other_settings(tmp_path, small):

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -112,8 +112,8 @@ def build(kind: type[T], table: Any, where: str) -> T:
     except TypeError as error:
         raise ConfigError(f"{where or 'the config'} holds what no config can: {error}") from None
     except ConfigError as error:
-        for name, inner in _tables(kind, table):
-            build(inner, table[name], _join(where, name))  # says where, if the mistake is in there
+        for name, inner, own in _tables(kind, table):
+            build(inner, own, _join(where, name))  # says where, if the mistake is in there
         raise ConfigError(f"[{where}] {error}" if where else str(error)) from None
 
 
@@ -209,10 +209,18 @@ def _with(table: Table, path: list[str], value: Any, override: str) -> Table:
     return table | {key: _with(inner, rest, value, override)}
 
 
-def _tables(kind: type[Any], table: Mapping[str, Any]) -> list[tuple[str, type[Any]]]:
-    """Keys whose value is a settings table of its own, with its class."""
+def _tables(kind: type[Any], table: Mapping[str, Any]) -> list[tuple[str, type[Any], Any]]:
+    """Values that are settings tables of their own: key (in a list key.0, key.1, ...), class, value."""
     hints = get_type_hints(kind)
-    return [(name, hints[name]) for name in table if name in hints and is_dataclass(hints[name])]
+    found: list[tuple[str, type[Any], Any]] = []
+    for name, value in table.items():
+        hint = hints.get(name)
+        inner, *_ = get_args(hint) or (None,)
+        if isinstance(hint, type) and is_dataclass(hint):
+            found.append((name, hint, value))
+        elif isinstance(inner, type) and is_dataclass(inner) and isinstance(value, (list, tuple)):
+            found += [(f"{name}.{index}", inner, own) for index, own in enumerate(value)]
+    return found
 
 
 def _merged(base: Any, table: Any) -> Any:
@@ -230,8 +238,8 @@ def _check_keys(kind: type[Any], table: Any, where: str) -> None:
                 f"known are {', '.join(known) if known else 'none'}"
             )
         _check_finite(value, _join(where, key))
-    for name, inner in _tables(kind, table):
-        _check_keys(inner, table[name], _join(where, name))
+    for name, inner, own in _tables(kind, table):
+        _check_keys(inner, own, _join(where, name))
 
 
 def _check_finite(value: Any, where: str) -> None:

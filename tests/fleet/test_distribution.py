@@ -1,10 +1,12 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.seeds import generator
+from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.distribution import Distribution, DistributionSettings, Draw, draw
 from fedpace.fleet.trace import Phones, PhonesSettings
 
@@ -82,6 +84,17 @@ def test_megabits_become_bytes() -> None:
     settings = DistributionSettings(Draw("constant", 2.0), Draw("constant", 8.0), Draw("constant", 4.0))
     pace = Distribution.build(settings, 1, 0).pace(0, 0)
     assert (pace.sample_s, pace.down_bytes_s, pace.up_bytes_s) == (2.0, 1e6, 5e5)
+
+
+def test_seconds_may_be_given_for_a_batch() -> None:
+    settings = DistributionSettings(Draw("uniform", 8.0, 0.5), behaviour=Behaviour(drift=0.5))
+    one = Distribution.build(settings, 3, 0)
+    batch = Distribution.build(replace(settings, per_samples=16), 3, 0)
+    for counter in range(20):
+        assert 16 * batch.pace(2, counter).sample_s == one.pace(2, counter).sample_s
+        assert batch.pace(2, counter).up_bytes_s == one.pace(2, counter).up_bytes_s
+    with pytest.raises(ConfigError, match="per_samples is -1; set it to 1 or more"):
+        replace(settings, per_samples=-1)
 
 
 def test_quantities_are_drawn_apart() -> None:

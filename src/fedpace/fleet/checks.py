@@ -21,3 +21,9 @@ def enough(clients: int) -> None:
     """At least one client."""
     if clients < 1:
         raise ConfigError(f"clients is {clients}; a fleet has 1 client or more")
+
+
+def at_least_one(name: str, value: int) -> None:
+    """A count of 1 or more."""
+    if value < 1:
+        raise ConfigError(f"{name} is {value}; set it to 1 or more")

@@ -10,7 +10,7 @@ import numpy as np
 from fedpace.core import seeds
 from fedpace.core.errors import ConfigError
 from fedpace.fleet.behaviour import STEADY, Behaviour
-from fedpace.fleet.checks import enough, not_negative, positive
+from fedpace.fleet.checks import at_least_one, enough, not_negative, positive
 from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Fleet, Floats, assemble
 
 WIDEST_LOG = 10.0
@@ -74,12 +74,16 @@ def _raw(spec: Draw, size: int, rng: np.random.Generator) -> Floats:
 class DistributionSettings:
     """Distributions of compute and links; the defaults have the phone trace's mean and spread."""
 
-    compute_s: Annotated[Draw, "seconds to train the full model on one sample"] = Draw(
+    compute_s: Annotated[Draw, "seconds to train the full model on `per_samples` samples"] = Draw(
         "lognormal", 0.23, 0.89
     )
     down_mbps: Annotated[Draw, "download, megabits a second"] = Draw("lognormal", 14.2, 1.14)
     up_mbps: Annotated[Draw, "upload, megabits a second"] = Draw("lognormal", 14.2, 1.14)
     behaviour: Annotated[Behaviour, "jitter, drift, dropout, presence"] = STEADY
+    per_samples: Annotated[int, "samples that compute_s is for: 64 for seconds a batch of 64"] = 1
+
+    def __post_init__(self) -> None:
+        at_least_one("per_samples", self.per_samples)
 
 
 class Distribution:
@@ -91,8 +95,9 @@ class Distribution:
     def build(settings: DistributionSettings, clients: int, seed: int) -> Fleet:
         """A fleet of `clients` devices; the same for the same seed."""
         enough(clients)
+        compute_s = draw(settings.compute_s, clients, seeds.generator(seed, "fleet.compute"))
         return assemble(
-            draw(settings.compute_s, clients, seeds.generator(seed, "fleet.compute")),
+            compute_s / settings.per_samples,
             draw(settings.down_mbps, clients, seeds.generator(seed, "fleet.down")) * BYTES_S_PER_MBPS,
             draw(settings.up_mbps, clients, seeds.generator(seed, "fleet.up")) * BYTES_S_PER_MBPS,
             settings.behaviour,
@@ -103,7 +108,7 @@ class Distribution:
 
 def _device(settings: DistributionSettings, rng: np.random.Generator) -> tuple[float, float, float]:
     return (
-        draw(settings.compute_s, 1, rng).item(),
+        draw(settings.compute_s, 1, rng).item() / settings.per_samples,
         draw(settings.down_mbps, 1, rng).item() * BYTES_S_PER_MBPS,
         draw(settings.up_mbps, 1, rng).item() * BYTES_S_PER_MBPS,
     )

@@ -6,8 +6,8 @@ from 0: not on the order of the questions, and not on how often one is asked.
 
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from fedpace.fleet.presence import Presence, make_presence
 Floats = npt.NDArray[np.float64]
 Redraw = Callable[[np.random.Generator], tuple[float, float, float]]
 """Draws a new device: sample_s, down_bytes_s, up_bytes_s."""
+Changes = Mapping[int, tuple[tuple[int, float], ...]]
+"""Planned changes of speed: for a client, each first task and its sample_s, the tasks ascending."""
 
 BYTES_S_PER_MBPS = 1e6 / 8
 TINY, HUGE = math.ulp(0.0), sys.float_info.max  # the ends of "finite and above 0"
@@ -45,7 +47,8 @@ class Fleet:
 
     sample_s, down_bytes_s, up_bytes_s, latency_s: float64 (clients,), units as in `Pace`, read-only.
     All are positive and finite (latency may be 0); links that are free are infinite, whatever was
-    given. redraw: draws the device that a drifting client becomes.
+    given. redraw: draws the device that a drifting client becomes. changes: from such a task on the
+    client computes at that speed, until it changes again or drifts; before one task it drifts first.
     """
 
     sample_s: Floats
@@ -56,7 +59,8 @@ class Fleet:
     redraw: Redraw
     presence: Presence
     behaviour: Behaviour
-    _drifted: dict[int, tuple[int, Pace]] = field(default_factory=dict, init=False, repr=False)
+    changes: Changes = field(default_factory=dict)
+    _drifted: dict[int, tuple[int, int, Pace]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _freeze(self, "sample_s", self.sample_s, least=TINY)
@@ -65,6 +69,13 @@ class Fleet:
             free = self._is_free(name)
             values = np.full(self.clients, np.inf) if free else getattr(self, name)
             _freeze(self, name, values, least=TINY, most=math.inf if free else HUGE)
+        for client, steps in self.changes.items():
+            for task, sample_s in steps:
+                if not TINY <= sample_s <= HUGE:
+                    raise ConfigError(
+                        f"sample_s of client {client} changes to {sample_s} in its task {task}; "
+                        "it must be finite and above 0"
+                    )
 
     @property
     def clients(self) -> int:
@@ -92,7 +103,12 @@ class Fleet:
         jitter = 0.5 on. A task that is probed first has two phases with a jitter of their own, or one
         batch would foretell the whole task.
         """
-        base = self._device(client, counter) if self.behaviour.drift else self._first(client)
+        since, base = (
+            self._device(client, counter) if self.behaviour.drift else (0, self._first(client))
+        )
+        for task, sample_s in self.changes.get(client, ()):
+            if since <= task <= counter:
+                base = replace(base, sample_s=sample_s)
         if not self.behaviour.jitter:
             return base
         rng = seeds.generator(self.seed, "jitter", client, counter, phase)
@@ -121,21 +137,21 @@ class Fleet:
             self.latency_s.item(client),
         )
 
-    def _device(self, client: int, counter: int) -> Pace:
-        """The device that the last drift up to and including this task has left.
+    def _device(self, client: int, counter: int) -> tuple[int, Pace]:
+        """The last drift up to and including this task (0 before the first), and what it has left.
 
         Searched backwards to the last answer, which is remembered: a speed-up, not a state.
         """
-        known, device = self._drifted.get(client, (counter + 1, None))
+        known, since, device = self._drifted.get(client, (counter + 1, 0, None))
         if device is None or known > counter:
-            known, device = -1, self._first(client)
+            known, since, device = -1, 0, self._first(client)
         for task in range(counter, known, -1):
             rng = seeds.generator(self.seed, "drift", client, task)
             if rng.random() < self.behaviour.drift:
-                device = self._redrawn(client, rng)
+                since, device = task, self._redrawn(client, rng)
                 break
-        self._drifted[client] = (counter, device)
-        return device
+        self._drifted[client] = (counter, since, device)
+        return since, device
 
     def _redrawn(self, client: int, rng: np.random.Generator) -> Pace:
         sample_s, down_bytes_s, up_bytes_s = self.redraw(rng)
@@ -169,11 +185,14 @@ def assemble(
     behaviour: Behaviour,
     seed: int,
     redraw: Redraw,
+    changes: Changes | None = None,
 ) -> Fleet:
     """A fleet of these devices with the latency and presence that `behaviour` asks for."""
     latency_s = np.full(len(sample_s), behaviour.latency_s)
     presence = make_presence(behaviour, seed)
-    return Fleet(sample_s, down_bytes_s, up_bytes_s, latency_s, seed, redraw, presence, behaviour)
+    return Fleet(
+        sample_s, down_bytes_s, up_bytes_s, latency_s, seed, redraw, presence, behaviour, changes or {}
+    )
 
 
 def _freeze(fleet: Fleet, name: str, given: npt.ArrayLike, least: float, most: float = HUGE) -> None:

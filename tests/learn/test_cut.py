@@ -41,14 +41,39 @@ def test_gradients_of_trained_layers_equal_those_of_the_full_pass(make):
                 assert grad is None, (depth, name)
 
 
-def test_gradients_of_the_small_convolutional_network_equal_those_of_the_full_pass():
-    model = build_model("cnn", 1, 3)
+@pytest.mark.parametrize("model_name", ["cnn", "mnist-cnn"])
+def test_gradients_of_small_convolutional_networks_equal_those_of_the_full_pass(model_name):
+    model = build_model(model_name, 1, 3)
     images = torch.rand(6, 1, 28, 28)
-    layout, full = gradients(model, images, 5)
-    for depth in range(1, 5):
+    most = Layout.trace(model, images).depth
+    layout, full = gradients(model, images, most)
+    for depth in range(1, most):
         _, part = gradients(model, images, depth)
         for layer in layout.layers[-depth:]:
             assert all(torch.equal(part[name], full[name]) for name in layer.params)
+
+
+@pytest.mark.parametrize("model_name", ["resnet20", "resnet18"])
+def test_gradients_of_residual_networks_equal_those_behind_frozen_statistics(model_name):
+    model = build_model(model_name, 3, 3)
+    images = torch.rand(6, 3, 8, 8)
+    layout = Layout.trace(model, images)
+    for depth in (1, 4, *range(5, 14), layout.depth - 1, layout.depth):  # across a change of width
+        model.train()
+        for layer in layout.layers[:-depth]:
+            model.get_submodule(layer.module).eval()
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        cross_entropy(model(images), CLASSES).backward()
+        full = {name: param.grad for name, param in model.named_parameters()}
+        model.zero_grad(set_to_none=True)
+        model.load_state_dict(state)  # the pass has moved the running statistics
+        _, part = gradients(model, images, depth)
+        trained = {name for layer in layout.layers[-depth:] for name in layer.params}
+        for name, grad in part.items():
+            if name in trained:
+                assert torch.equal(grad, full[name]), (depth, name)
+            else:
+                assert grad is None, (depth, name)
 
 
 def test_a_tied_weight_used_early_gets_the_gradient_of_its_last_use_only():

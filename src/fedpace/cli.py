@@ -1,4 +1,6 @@
-"""The command line: `fedpace run | compare | report | replay | policies | tasks | fleets`."""
+"""The command line: `fedpace run | compare | report | replay`, and what there is to choose from:
+`policies | tasks | fleets | settings | data`.
+"""
 
 import json
 import sys
@@ -11,7 +13,7 @@ import typer
 from rich.console import Console
 
 from fedpace import config as configs
-from fedpace import listing, plugins
+from fedpace import data_cli, listing, plugins
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.progress import Bars
 from fedpace.report.summary import Summary
@@ -23,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(data_cli.app, name="data")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The run's configuration.")]
 Set = Annotated[

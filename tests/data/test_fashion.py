@@ -1,6 +1,5 @@
 import hashlib
 import lzma
-import os
 import re
 import runpy
 from importlib import resources
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.shared_data import real_data
 
 from fedpace.data.dataset import Dataset
 from fedpace.data.fashion import load_shipped
@@ -25,10 +25,7 @@ def shipped() -> Dataset:
 @pytest.fixture
 def source() -> Path:
     """The folder of the full Fashion-MNIST, which is not part of the repository."""
-    folder = Path(os.environ.get("FEDPACE_DATA", REPOSITORY.parent / "shared" / "data"))
-    if not (folder / "fashion-mnist").is_dir():
-        pytest.skip(f"no fashion-mnist in {folder}; set FEDPACE_DATA to the folder that holds it")
-    return folder / "fashion-mnist"
+    return real_data("fashion-mnist")
 
 
 def test_the_shipped_set_has_1200_and_200_images_of_each_class(shipped: Dataset) -> None:

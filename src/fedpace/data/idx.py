@@ -1,9 +1,7 @@
 """IDX, the format of MNIST and its relatives: two zero bytes, type, rank, big-endian sizes, data."""
 
-import gzip
 import math
 import struct
-import zlib
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedpace.core.errors import ConfigError
+from fedpace.data.compressed import read_plain
 from fedpace.data.dataset import Dataset, Images, Labels
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 
 
 def read_idx(path: Traversable) -> npt.NDArray[Any]:
@@ -23,7 +21,7 @@ def read_idx(path: Traversable) -> npt.NDArray[Any]:
 
     The array is writable and in native byte order; its shape is the one the header announces.
     """
-    raw = _plain(path)
+    raw = read_plain(path)
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _TYPES or raw[3] == 0:
         raise ConfigError(
             f"{path} begins with {raw[:4].hex(' ') or 'nothing'}, which is no IDX magic number; "
@@ -90,31 +88,3 @@ def _find(folder: Path, name: str) -> Path:
         f"{name} (or {name}.gz) is not in {folder}; put the four MNIST-style files there "
         "or name the folder that holds them"
     )
-
-
-def _plain(path: Traversable) -> bytes:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; name an IDX file") from error
-    try:
-        if raw.startswith(_GZIP):
-            return gzip.decompress(raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{path} is a broken gzip file ({error}); fetch it again") from error
-    return _unxz(path, raw) if raw.startswith(_XZ) else raw
-
-
-def _unxz(path: Traversable, raw: bytes) -> bytes:
-    # Imported here because a Python built without liblzma has no lzma, and gzip files need none.
-    try:
-        import lzma
-    except ImportError as error:
-        raise ConfigError(
-            f"{path} is an xz file, but this Python was built without lzma; "
-            "use a Python with it (build Python where liblzma's headers are installed)"
-        ) from error
-    try:
-        return lzma.decompress(raw)
-    except lzma.LZMAError as error:
-        raise ConfigError(f"{path} is a broken xz file ({error}); fetch it again") from error

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fedpace.core import codec
 from fedpace.core.commands import (
     Aggregate,
+    Blend,
     Cancel,
     CancelTimer,
     Drop,
@@ -64,11 +65,12 @@ messages = st.one_of(
         Aggregate,
         numbers,
         floats,
-        st.sampled_from(["mean", "sum"]),
+        st.sampled_from(["mean", "sum", "mix"]),
         st.sampled_from(["skip", "zero"]),
         st.none() | finite,
         st.text(),
     ),
+    st.builds(Blend, st.lists(st.text(), max_size=3).map(tuple), floats, st.text()),
     st.builds(Measure, whole, st.sampled_from(["norm", "divergence"]), numbers, floats),
     st.builds(Evaluate, whole, st.text()),
     st.builds(Note, st.text(), st.none() | whole),

@@ -4,6 +4,7 @@ import pytest
 
 from fedpace.core.commands import (
     Aggregate,
+    Blend,
     Cancel,
     Drop,
     Evaluate,
@@ -79,6 +80,11 @@ JOIN = Joined(0.0, 0, 200)
         ([Drop(7, "x")], "never came"),
         ([Aggregate((7,), (1.0,))], "never came"),
         ([Aggregate((1,), (1.0, 2.0))], "1 updates, but 2 weights"),
+        ([Blend((), ())], "name each source once, with one weight"),
+        ([Blend(("a", "a"), (1.0, 1.0))], "name each source once, with one weight"),
+        ([Blend(("a", "b"), (1.0,))], "name each source once, with one weight"),
+        ([Blend(("a",), (0.0,))], "weights must be finite and above 0"),
+        ([Blend(("a",), (1.0,)), train()], "asks for version 0 .* but it is at version 1"),
         ([Measure(1, "norm", (7,))], "no update of task 7"),
         ([Evaluate(1), Evaluate(1)], "request 1 is open"),
         ([Probe(0, 1, 0, 20), train(version=0, epochs=1), train()], "has its work already"),

@@ -8,9 +8,10 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 
-from fedpace.core.commands import Aggregate, Measure
+from fedpace.core.commands import Aggregate, Blend, Measure
 from fedpace.core.errors import PeerError, PolicyError
 from fedpace.learn.layers import Layout
+from fedpace.learn.optimiser import effort
 from fedpace.learn.settings import ServerSettings
 from fedpace.learn.store import ModelStore
 from fedpace.learn.train import Job, Trainer, TrainSettings
@@ -218,6 +219,52 @@ def test_a_state_is_a_picture_that_later_rounds_do_not_change(trainer):
     assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
 
 
+def test_a_mix_with_full_weight_becomes_the_client_s_model_however_old_its_base(trainer):
+    store, start = make(trainer), trainer.initial()
+    first, second = update(trainer, 1, 5), update(trainer, 2, 5)  # both from the initial weights
+    store.put(1, first)
+    store.aggregate(Aggregate((1,), (1.0,)))
+    store.put(2, second)
+    store.aggregate(Aggregate((2,), (1.0,), rule="mix"), [start])
+    assert torch.allclose(store.weights().params, start.params + second.params, atol=1e-6)
+    assert torch.equal(store.weights().buffers, second.buffers)
+
+
+def test_a_blend_of_slots_takes_the_step_of_the_run_s_server_optimiser_once(trainer):
+    """Tiers become their clients' models; the global one goes half of the way with lr 0.5."""
+    store, start = make(trainer, lr=0.5), trainer.initial()
+    models = {}
+    for task_id, slot in ((1, "tier-1"), (2, "tier-2")):
+        models[slot] = update(trainer, task_id, 5)
+        store.put(task_id, models[slot])
+        store.aggregate(Aggregate((task_id,), (1.0,), rule="mix", slot=slot), [start])
+        assert torch.allclose(store.weights(slot).params, start.params + models[slot].params, atol=1e-6)
+    store.blend(Blend(("tier-1", "tier-2"), (1.0, 3.0)))
+    mean = (models["tier-1"].params + 3 * models["tier-2"].params) / 4
+    assert torch.allclose(store.weights().params, start.params + 0.5 * mean, atol=1e-6)
+
+
+def test_normalised_averaging_is_a_setting_of_the_server(trainer):
+    """FedNova: 1 and 9 steps with equal weights both count as 5."""
+    store, start = make(trainer, normalise=True), trainer.initial()
+    short = trainer.run(Job(0, 1, 1, 0, 5, 5), start)
+    long = trainer.run(Job(1, 2, 9, 0, 5, 5), start)
+    assert (short.effort, long.effort) == (1.0, 9.0)
+    store.put(1, short)
+    store.put(2, long)
+    store.aggregate(Aggregate((1, 2), (1.0, 1.0)))
+    expected = start.params + (short.params * 5 + long.params * 5 / 9) / 2
+    assert torch.allclose(store.weights().params, expected, atol=1e-6)
+
+
+def test_the_effort_of_momentum_is_the_sum_of_what_every_gradient_adds():
+    settings = TrainSettings(options={"momentum": 0.9})
+    by_hand = sum(sum(0.9**k for k in range(steps)) for steps in range(1, 8))
+    assert effort(settings, 7) == pytest.approx(by_hand)
+    assert effort(TrainSettings(), 7) == 7.0
+    assert effort(TrainSettings(optimiser="Adam"), 7) == 7.0
+
+
 def changed(one, **changes):
     return Update(**{**vars(one), **changes})
 
@@ -228,6 +275,8 @@ def test_bad_updates_are_refused_with_a_reason(trainer):
     poisoned[3] = math.nan
     for bad, reason in [
         (changed(good, params=poisoned), "not finite"),
+        (changed(good, effort=0.0), "effort 0.0; expected a number above 0"),
+        (changed(good, effort=math.nan), "effort nan"),
         (changed(good, buffers=good.buffers + math.inf), "not finite"),
         (changed(good, params=good.params[1:]), r"shape \(32,\)"),
         (changed(good, params=good.params[None]), r"shape \(1, 33\)"),

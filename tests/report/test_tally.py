@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpace.core.commands import Aggregate, Cancel, Drop, Train, Work
+from fedpace.core.commands import Aggregate, Blend, Cancel, Drop, Train, Work
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Rates, Started, Timer
 from fedpace.core.facts import Finished
@@ -94,6 +94,27 @@ def test_memory_does_not_grow_with_the_journal(header):
         tracemalloc.stop()
     assert (result.arrived, result.dropped) == (10_000, 10_000)
     assert peak < 50_000
+
+
+def test_updates_reach_the_global_model_by_way_of_other_slots():
+    """Two tiers; a round of the global model is a blend, and counts who is new in it."""
+    tally = Tally()
+    for message in (
+        *(Joined(0.0, client, 1) for client in range(3)),
+        *(Train(client, client + 1, 0, WORK) for client in range(3)),
+        arrival(1.0, 0, 1),
+        arrival(1.0, 1, 2),
+        Aggregate((1, 2), (0.5, 0.5), rule="mix", slot="tier-1"),
+        Blend(("tier-1",), (1.0,)),
+        arrival(2.0, 2, 3),
+        Aggregate((3,), (1.0,), rule="mix", slot="tier-2"),
+        Blend(("tier-1", "tier-2"), (1.0, 1.0)),
+    ):
+        tally.write(message)
+    assert tally.round_times == [1.0, 2.0]
+    assert tally.clients_per_round == [2, 1]
+    assert tally.rounds_of == {0: 1, 1: 1, 2: 1}
+    assert tally.staleness == 1, "the last update was one global version old"
 
 
 TOLD = [

@@ -2,7 +2,7 @@
 
 import torch
 
-from fedpace.core.commands import GLOBAL, Aggregate, Measure
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
 from fedpace.core.events import Arrived, Rates
 from fedpace.learn.weights import Update, Weights
 from fedpace.sim.lazy import LazyLearner
@@ -14,7 +14,7 @@ class Store:
     """Weights are one number: the version."""
 
     def __init__(self):
-        self.version, self.updates, self.evaluations = 0, {}, 0
+        self.version, self.updates, self.evaluations, self.bases = 0, {}, 0, []
 
     def weights(self, slot):
         number = torch.tensor([float(self.version)])
@@ -29,9 +29,13 @@ class Store:
     def discard(self, task):
         self.updates.pop(task, None)
 
-    def aggregate(self, command):
+    def aggregate(self, command, bases):
+        self.bases.append([float(base.params) for base in bases])
         for task in command.tasks:
             del self.updates[task]
+        self.version += 1
+
+    def blend(self, command):
         self.version += 1
 
     def measure(self, command):
@@ -56,7 +60,9 @@ class Executor:
 
     def train(self, jobs):
         self.trained.append([job.task for job, _ in jobs])
-        return [Update(1, weights.params, weights.buffers, weights.counters) for _, weights in jobs]
+        return [
+            Update(1, weights.params, weights.buffers, weights.counters, 1.0) for _, weights in jobs
+        ]
 
 
 def arrival(task, at=1.0):
@@ -112,6 +118,24 @@ def test_a_task_starts_from_the_version_that_was_current_when_it_was_opened():
     lazy.aggregate(aggregate())
     assert store.version == 2
     assert lazy.measure(Measure(1, "norm", (2, 3))) == (0.0, 1.0)
+
+
+def test_a_mix_is_given_the_weights_that_its_tasks_started_from_even_if_trained_long_ago():
+    lazy, store, executor = learner(appetite=2)
+    give(lazy, 1, 2)
+    lazy.aggregate(aggregate(1))  # trains 2 ahead
+    give(lazy, 3)
+    lazy.aggregate(Aggregate((2, 3), (0.5, 0.5), rule="mix"))
+    assert executor.trained == [[1, 2], [3]]
+    assert store.bases == [[], [0.0, 1.0]]
+
+
+def test_a_blend_makes_a_new_version():
+    lazy, store, _ = learner()
+    lazy.score()
+    lazy.blend(Blend(("tier",), (1.0,)))
+    lazy.score()
+    assert (store.version, store.evaluations) == (1, 2)
 
 
 def test_weights_are_kept_only_as_long_as_a_task_needs_them():

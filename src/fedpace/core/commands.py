@@ -99,7 +99,9 @@ class Aggregate:
     """Use up the updates of `tasks` to make the next version of a model slot.
 
     rule "mean": per layer, sum(weight * delta) / sum(weight) over the updates that carry it;
-    rule "sum":  per layer, sum(weight * delta).
+    rule "sum":  per layer, sum(weight * delta);
+    rule "mix":  per layer, sum(weight * (the client's model - the slot's model)): the slot moves
+    towards the models that clients sent, whatever it has become since they downloaded theirs.
     missing "skip": a layer's mean counts only the updates that carry it; "zero": the others count
     as a zero delta. The result is the pseudo-gradient of the slot's server optimiser, whose
     learning rate is `lr` where given. No tasks: an empty round, the model stays bit-identical.
@@ -107,9 +109,21 @@ class Aggregate:
 
     tasks: tuple[int, ...]
     weights: tuple[float, ...]
-    rule: Literal["mean", "sum"] = "mean"
+    rule: Literal["mean", "sum", "mix"] = "mean"
     missing: Literal["skip", "zero"] = "skip"
     lr: float | None = None
+    slot: str = GLOBAL
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """Make the next version of a model slot from the models of other slots.
+
+    The slot moves to sum(weight * model) / sum(weight) by way of its server optimiser.
+    """
+
+    sources: tuple[str, ...]
+    weights: tuple[float, ...]
     slot: str = GLOBAL
 
 
@@ -154,6 +168,7 @@ Command = (
     | SetTimer
     | CancelTimer
     | Aggregate
+    | Blend
     | Measure
     | Evaluate
     | Note

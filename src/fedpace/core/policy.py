@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from fedpace.core import seeds
-from fedpace.core.commands import Command
+from fedpace.core.commands import Command, Work
 from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.events import (
     Arrived,
@@ -35,7 +35,8 @@ S = TypeVar("S")
 class Context:
     """What every policy is told once.
 
-    clients: size of the fleet; batch_size, epochs: the run's local training defaults;
+    clients: size of the fleet; batch_size, epochs, steps: the run's local training defaults, steps
+    (batches) instead of epochs where they are set;
     slack: share added to deadlines, 0 in simulation, some percent on real networks.
     """
 
@@ -45,13 +46,21 @@ class Context:
     batch_size: int
     epochs: int = 1
     slack: float = 0.0
+    steps: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("clients", "batch_size", "epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("clients", "batch_size", "epochs", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; it must be at least 1")
         if not self.slack >= 0:
             raise ConfigError(f"slack is {self.slack}; it must not be negative")
+
+    def work(self, epochs: int | None = None) -> Work:
+        """Whole-model work: `epochs` where a policy sets them, else what the run says."""
+        if epochs is None and self.steps is not None:
+            return Work(self.batch_size, steps=self.steps)
+        return Work(self.batch_size, epochs=epochs or self.epochs)
 
 
 @dataclass(frozen=True, slots=True)

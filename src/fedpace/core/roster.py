@@ -9,7 +9,9 @@ class Roster:
     """Clients that are online. A draw depends on who is free, never on the order of events."""
 
     def __init__(self) -> None:
-        self._online: set[int] = set()
+        self._online: dict[int, int] = {}
+        """Client -> its samples."""
+        self._samples = 0
         self._idle: set[int] = set()
         self._known: list[int] = []
         """Everybody who ever joined, sorted."""
@@ -19,16 +21,30 @@ class Roster:
         """How many online clients are free."""
         return len(self._idle)
 
-    def join(self, client: int) -> None:
+    @property
+    def online(self) -> list[int]:
+        """Everybody who is there, in order."""
+        return sorted(self._online)
+
+    def __contains__(self, client: int) -> bool:
+        """Whether the client is online."""
+        return client in self._online
+
+    def share(self, client: int) -> float:
+        """The client's part of the samples that all online clients have together."""
+        return self._online[client] / self._samples
+
+    def join(self, client: int, samples: int = 1) -> None:
         place = bisect.bisect_left(self._known, client)
         if place == len(self._known) or self._known[place] != client:
             self._known.insert(place, client)
-        self._online.add(client)
+        self._online[client] = samples
+        self._samples += samples
         self._idle.add(client)
 
     def leave(self, client: int) -> None:
         self._idle.discard(client)
-        self._online.discard(client)
+        self._samples -= self._online.pop(client, 0)
 
     def release(self, client: int) -> None:
         """Put a client back into the draw; one that is offline or free already is fine."""

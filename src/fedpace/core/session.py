@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from fedpace.core.commands import (
     Aggregate,
+    Blend,
     Cancel,
     CancelTimer,
     Command,
@@ -225,6 +226,9 @@ class Session:
                     raise PolicyError(f"aggregation with learning rate {command.lr}")
                 self._use(command, command.tasks)
                 self._versions[command.slot] = self.version(command.slot) + 1
+            case Blend():
+                self._check_sources(command)
+                self._versions[command.slot] = self.version(command.slot) + 1
             case Measure():
                 if command.weights:
                     self._check_weights(command.tasks, command.weights)
@@ -299,6 +303,13 @@ class Session:
         for number, weight in zip(tasks, weights, strict=True):
             if not (math.isfinite(weight) and weight > 0):
                 raise PolicyError(f"the update of task {number} has weight {weight}; use Drop instead")
+
+    def _check_sources(self, command: Blend) -> None:
+        sources, weights = command.sources, command.weights
+        if not sources or len(sources) != len(weights) or len(set(sources)) != len(sources):
+            raise PolicyError(f"{command!r}: name each source once, with one weight for each")
+        if not all(math.isfinite(weight) and weight > 0 for weight in weights):
+            raise PolicyError(f"{command!r}: weights must be finite and above 0")
 
     def _request(self, number: int) -> None:
         if number in self._requests:

@@ -16,6 +16,17 @@ def client_optimiser(settings: TrainSettings, params: Sequence[Tensor]) -> Optim
     return kind(params, lr=settings.lr, **settings.options)
 
 
+def effort(settings: TrainSettings, steps: int) -> float:
+    """|a|_1 of FedNova (Wang et al., NeurIPS 2020, section 4): how far `steps` local steps can go.
+
+    A gradient counts once for plain SGD; with momentum r it lives on, and the sum of all that it
+    adds is (steps - r (1 - r^steps) / (1 - r)) / (1 - r). Optimisers that scale their steps, such as
+    Adam, are counted by steps. Differs: dampening and Nesterov's variant are not told apart.
+    """
+    r = float(settings.options.get("momentum", 0.0)) if settings.optimiser == "SGD" else 0.0
+    return (steps - r * (1 - r**steps) / (1 - r)) / (1 - r) if 0 < r < 1 else float(steps)
+
+
 def check_optimiser(settings: TrainSettings) -> None:
     """Refuse what cannot make a plain step: one is made, with a parameter of its own."""
     known = {

@@ -96,7 +96,7 @@ class Processes:
 
     def train(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
         chunks = _chunks([job for job, _ in jobs], self._workers * _CHUNKS_A_WORKER)
-        futures: list[Future[list[tuple[int, Arrays]]]] = []
+        futures: list[Future[list[tuple[int, float, Arrays]]]] = []
         results: list[Update | None] = [None] * len(jobs)
         done = 0
         try:
@@ -104,8 +104,9 @@ class Processes:
                 self._pool.submit(_work, *_pack([jobs[i] for i in chunk])) for chunk in chunks
             )
             for chunk, future in zip(chunks, futures, strict=True):
-                for index, (depth, arrays) in zip(chunk, future.result(), strict=True):
-                    results[index] = Update(depth, *map(torch.from_numpy, arrays))
+                for index, (depth, effort, arrays) in zip(chunk, future.result(), strict=True):
+                    params, buffers, counters = map(torch.from_numpy, arrays)
+                    results[index] = Update(depth, params, buffers, counters, effort)
                 done += 1
         except BrokenProcessPool as error:
             tasks = sorted(jobs[i][0].task for chunk in chunks[done:] for i in chunk)
@@ -173,7 +174,7 @@ def _start(packed: bytes) -> None:
         )
 
 
-def _work(weights: list[Arrays], jobs: list[tuple[Job, int]]) -> list[tuple[int, Arrays]]:
+def _work(weights: list[Arrays], jobs: list[tuple[Job, int]]) -> list[tuple[int, float, Arrays]]:
     if not isinstance(_trainer, Trainer):
         raise _trainer or FedpaceError("this process is no worker")
     starts = [Weights(*map(torch.from_numpy, arrays)) for arrays in weights]
@@ -181,5 +182,5 @@ def _work(weights: list[Arrays], jobs: list[tuple[Job, int]]) -> list[tuple[int,
     for job, place in jobs:
         update = _trainer.run(job, starts[place])
         arrays = (update.params.numpy(), update.buffers.numpy(), update.counters.numpy())
-        results.append((update.depth, arrays))
+        results.append((update.depth, update.effort, arrays))
     return results

@@ -19,13 +19,15 @@ class TrainSettings:
     ] = field(default_factory=dict)
     batch_size: Annotated[int, "samples a step"] = 20
     epochs: Annotated[int, "local epochs, where the policy does not choose them"] = 1
+    steps: Annotated[int | None, "local steps (batches) instead of epochs"] = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ConfigError(f"lr is {self.lr}; set it above 0")
-        for name in ("batch_size", "epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; set it to 1 or more")
+        for name in ("batch_size", "epochs", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; set it to 1 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,9 @@ class ServerSettings:
     optimiser: Annotated[
         Literal["fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad"], "takes the step"
     ] = "fedavg"
+    normalise: Annotated[
+        bool, "FedNova: bring every update to the same number of local steps before they are combined"
+    ] = False
     lr: Annotated[float, "server learning rate; the adaptive ones want 0.01 to 0.1"] = 1.0
     momentum: Annotated[float, "of fedavgm"] = 0.9
     beta1: Annotated[float, "first-moment decay of fedadam and fedyogi"] = 0.9

@@ -1,6 +1,7 @@
 """The server's models and the updates that wait for their use."""
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpace.core.commands import GLOBAL, Aggregate, Measure
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
 from fedpace.core.errors import PeerError, PolicyError
-from fedpace.learn.aggregate import Combined, combine
+from fedpace.learn.aggregate import Combined, blend, combine
 from fedpace.learn.layers import Layout
 from fedpace.learn.server import make_optimiser
 from fedpace.learn.settings import ServerSettings
@@ -66,7 +67,11 @@ class _Slot:
 
 
 class ModelStore:
-    """Model slots and updates. A slot other than "global" begins as the initial weights."""
+    """Model slots and updates. A slot other than "global" begins as the initial weights.
+
+    Only the global model has the run's server optimiser; other slots take plain steps, or what goes
+    from them into the global one would pass two optimisers.
+    """
 
     def __init__(
         self,
@@ -106,16 +111,34 @@ class ModelStore:
         """Forget the task's update, if there is one."""
         self._updates.pop(task, None)
 
-    def aggregate(self, command: Aggregate) -> None:
-        """Use up updates to make the slot's next weights; without tasks nothing changes."""
+    def aggregate(self, command: Aggregate, bases: Sequence[Weights] = ()) -> None:
+        """Use up updates to make the slot's next weights; without tasks nothing changes.
+
+        bases: for rule "mix", the weights that each task started from.
+        """
         slot = self._slot(command.slot)
         updates = self._find(command.tasks)
         if not updates:
             return
-        combined = combine(self._layout, updates, command.weights, command.rule, command.missing)
+        now = slot.weights
+        combined = combine(
+            self._layout,
+            updates,
+            command.weights,
+            command.rule,
+            command.missing,
+            self._server.normalise,
+            [None if base is now else base.params - now.params for base in bases],
+        )
         slot.step(combined, command.lr)
         for task in command.tasks:
             del self._updates[task]
+
+    def blend(self, command: Blend) -> None:
+        """Move a slot to the weighted mean of other slots' weights."""
+        slot = self._slot(command.slot)
+        sources = [self.weights(name) for name in command.sources]
+        slot.step(blend(self._layout, slot.weights, sources, command.weights), None)
 
     def measure(self, command: Measure) -> tuple[float, ...]:
         """One number per update, about its parameters; the updates stay.
@@ -149,7 +172,8 @@ class ModelStore:
 
     def _slot(self, name: str) -> _Slot:
         if name not in self._slots:
-            self._slots[name] = _Slot(self._layout, self._initial, self._server)
+            server = self._server if name == GLOBAL else ServerSettings()
+            self._slots[name] = _Slot(self._layout, self._initial, server)
         return self._slots[name]
 
     def _find(self, tasks: Sequence[int]) -> list[Update]:
@@ -166,6 +190,10 @@ class ModelStore:
         if not 1 <= update.depth <= layout.depth:
             raise PeerError(
                 f"update of task {task} has depth {update.depth}; expected 1 to {layout.depth}"
+            )
+        if not (math.isfinite(update.effort) and update.effort > 0):
+            raise PeerError(
+                f"update of task {task} has effort {update.effort}; expected a number above 0"
             )
         sizes = [end - at for end, at in zip(layout.start(0), layout.start(update.depth), strict=True)]
         vectors = (update.params, update.buffers, update.counters)

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from fedpace.learn.device import upload
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,16 +19,22 @@ class Weights:
     buffers: Tensor
     counters: Tensor
 
+    def on(self, device: torch.device) -> "Weights":
+        """These numbers on `device`."""
+        return Weights(*(upload(one, device) for one in (self.params, self.buffers, self.counters)))
+
 
 @dataclass(frozen=True, eq=False)
 class Update:
     """What one task made of the last `depth` layers; each vector is a suffix of its kind in Weights.
 
     params: new minus old, float32; buffers: new values, float32, since differences of statistics
-    from stale models add up to nonsense, such as negative variances; counters: new values, int64.
+    from stale models add up to nonsense, such as negative variances; counters: new values, int64;
+    effort: how much local work is in it, the number of plain gradient steps that it amounts to.
     """
 
     depth: int
     params: Tensor
     buffers: Tensor
     counters: Tensor
+    effort: float

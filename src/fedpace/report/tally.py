@@ -8,7 +8,17 @@ from collections import Counter
 from dataclasses import dataclass
 
 from fedpace.core.codec import Message
-from fedpace.core.commands import GLOBAL, Aggregate, Cancel, Command, Drop, Finish, Probe, Train
+from fedpace.core.commands import (
+    GLOBAL,
+    Aggregate,
+    Blend,
+    Cancel,
+    Command,
+    Drop,
+    Finish,
+    Probe,
+    Train,
+)
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left
 from fedpace.core.facts import Evaluated, Fact, Finished
@@ -46,6 +56,8 @@ class Tally:
         self.aggregated = self.staleness = self.depth = 0
         """Updates used, and the sums of their staleness and depth, over all slots."""
         self._versions: Counter[str] = Counter()
+        self._gone_into: dict[str, list[_Update]] = {}
+        """Slot -> updates that it has taken up and not passed on by a blend; not for "global"."""
         self._open: dict[int, tuple[int, str]] = {}
         """Open task -> its client and the slot it was sent."""
         self._updates: dict[int, _Update] = {}
@@ -124,6 +136,9 @@ class Tally:
                 self.dropped += 1
             case Aggregate():
                 self._aggregate(command)
+            case Blend(sources=sources, slot=slot):
+                updates = [one for name in sources for one in self._gone_into.pop(name, ())]
+                self._next_version(slot, updates)
             case Finish(reason=reason):
                 self.finished = reason
 
@@ -159,8 +174,13 @@ class Tally:
             self.staleness += self._versions[update.slot] - update.version
             self.depth += update.depth
         self.aggregated += len(updates)
-        self._versions[command.slot] += 1
-        if command.slot != GLOBAL:
+        self._next_version(command.slot, updates)
+
+    def _next_version(self, slot: str, updates: list[_Update]) -> None:
+        """Only new versions of the global model are rounds."""
+        self._versions[slot] += 1
+        if slot != GLOBAL:
+            self._gone_into.setdefault(slot, []).extend(updates)
             return
         self.round_times.append(self.now)
         self.clients_per_round.append(len(updates))

@@ -1,15 +1,16 @@
 """Lazy training: a task is trained when its result is needed, together with what else is pending.
 
-Until then only its job is kept, and the weights that its client downloaded. Cancelled work is never
-trained. When some results are needed, an executor that can do several jobs at once is topped up
-with tasks under way, soonest due first. Results do not depend on what is trained together.
+Until then only its job is kept, and the weights that its client downloaded, which stay until the
+update is used: a mix needs them. Cancelled work is never trained. When some results are needed, an
+executor that can do several jobs at once is topped up with tasks under way, soonest due first.
+Results do not depend on what is trained together.
 """
 
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fedpace.core.commands import GLOBAL, Aggregate, Measure
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
 from fedpace.core.events import Arrived
 from fedpace.learn.pool import Executor
 from fedpace.learn.store import ModelStore
@@ -77,11 +78,16 @@ class LazyLearner:
     def aggregate(self, command: Aggregate) -> None:
         if self._recall is None:
             self._train(command.tasks)
-            self._store.aggregate(command)
-        else:
-            for task in command.tasks:
-                self._pending.pop(task)
-                self._unpin(task)
+            mixed = command.tasks if command.rule == "mix" else ()
+            self._store.aggregate(command, [self._weights[self._pins[task]] for task in mixed])
+        for task in command.tasks:
+            self._pending.pop(task, None)
+            self._unpin(task)
+        self._versions[command.slot] += 1
+
+    def blend(self, command: Blend) -> None:
+        if self._recall is None:
+            self._store.blend(command)
         self._versions[command.slot] += 1
 
     def measure(self, command: Measure) -> tuple[float | None, ...]:
@@ -120,7 +126,6 @@ class LazyLearner:
         self._recall = None
         for task in [task for task in self._pending if self._store.has(task)]:
             del self._pending[task]
-            self._unpin(task)
 
     # Inside
 
@@ -142,7 +147,6 @@ class LazyLearner:
         for task, update in zip(chosen, self._executor.train(jobs), strict=True):
             self._store.put(task, update)
             del self._pending[task]
-            self._unpin(task)
 
     def _unpin(self, task: int) -> None:
         pin = self._pins.pop(task, None)

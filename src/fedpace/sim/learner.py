@@ -8,7 +8,7 @@ happen anywhere between `will_arrive` and `aggregate`.
 from collections.abc import Sequence
 from typing import Protocol
 
-from fedpace.core.commands import Aggregate, Measure
+from fedpace.core.commands import Aggregate, Blend, Measure
 from fedpace.core.errors import PolicyError
 from fedpace.core.events import Arrived
 
@@ -20,6 +20,7 @@ class Learner(Protocol):
     def will_arrive(self, event: Arrived, batch_size: int) -> None: ...
     def forget(self, task: int) -> None: ...
     def aggregate(self, command: Aggregate) -> None: ...
+    def blend(self, command: Blend) -> None: ...
     def measure(self, command: Measure) -> Sequence[float | None]: ...
     def evaluate(self, slot: str) -> Sequence[float | None]: ...
 
@@ -37,6 +38,9 @@ class TimingOnly:
         pass
 
     def aggregate(self, command: Aggregate) -> None:
+        pass
+
+    def blend(self, command: Blend) -> None:
         pass
 
     def measure(self, command: Measure) -> tuple[float, ...]:

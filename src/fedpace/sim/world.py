@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fedpace.core.commands import (
     Aggregate,
+    Blend,
     Cancel,
     CancelTimer,
     Command,
@@ -180,6 +181,8 @@ class World:
                 self._timers.pop(name, None)
             case Aggregate():
                 self.learner.aggregate(command)
+            case Blend():
+                self.learner.blend(command)
             case Measure(request=request):
                 self._answer(at, request, self.learner.measure(command))
             case Evaluate(request=request, slot=slot):

@@ -78,6 +78,7 @@ def simulate(
     policy: str | None = None,
     out: str | Path | None = None,
     workers: int = 1,
+    device: str = "cpu",
     resume: bool = False,
     overwrite: bool = False,
     snapshot_every_s: float = 60.0,
@@ -88,16 +89,18 @@ def simulate(
     task: a task of one's own instead of the config's; policy: a label instead of the config's;
     out: folder for the journal and the final weights (in memory only, if left out);
     workers: processes that train (results do not depend on it);
+    device: where they train, cpu, cuda or cuda:N (times do not depend on it, weights by rounding);
     resume: go on with what `out` holds; overwrite: delete it first.
     """
     settings = configs.load(config)
     plan = configs.policy_plan(settings, policy or settings.policy)
     if workers < 1:
         raise ConfigError(f"workers is {workers}; set it to 1 or more")
+    check_device(device)
     folder = None if out is None else Path(out)
     timed = _earlier_profile(folder) if resume and settings.profile == "clock" else None
     with ExitStack() as stack:
-        parts = _Parts.build(settings, plan, task, timed, stack)
+        parts = _Parts.build(settings, plan, task, timed, device, stack)
         if folder is None:
             return _in_memory(parts, workers, stack, tuple(watches))
         _make_room(folder, resume, overwrite)
@@ -105,6 +108,14 @@ def simulate(
         if not (folder / JOURNAL).exists():
             _on_disk(parts, folder, workers, stack, tuple(watches), snapshot_every_s)
     return open_result(folder)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there; for the CPU torch, which takes seconds, is not imported."""
+    if device != "cpu":
+        from fedpace.learn.device import open_device
+
+        open_device(device)
 
 
 def open_result(folder: Path) -> Result:
@@ -130,10 +141,14 @@ class _Parts:
         plan: PolicyPlan,
         task: "Task | None",
         timed: ModelProfile | None,
+        device: str,
         stack: ExitStack,
     ) -> "_Parts":
-        model, samples, learning = _task(config, plan, task, timed, stack)
-        context = Context(config.seed, len(samples), model, plan.train.batch_size, plan.train.epochs)
+        model, samples, learning = _task(config, plan, task, timed, device, stack)
+        train = plan.train
+        context = Context(
+            config.seed, len(samples), model, train.batch_size, train.epochs, steps=train.steps
+        )
         values = configs.plain(config)
         del values["policies"], values["compare"], values["policy"]
         run = values | {
@@ -177,6 +192,7 @@ def _task(
     plan: PolicyPlan,
     task: "Task | None",
     timed: ModelProfile | None,
+    device: str,
     stack: ExitStack,
 ) -> tuple[ModelProfile, Sequence[int], "Learning | None"]:
     if task is None:
@@ -192,7 +208,7 @@ def _task(
     stack.enter_context(one_thread())
     clients = config.clients if task.clients is None else len(task.clients)
     profile = timed or config.profile
-    learning = Learning(task, clients, config.partition, plan.train, profile, config.seed)
+    learning = Learning(task, clients, config.partition, plan.train, profile, config.seed, device)
     return learning.profile, learning.samples, None if config.timing_only else learning
 
 

@@ -38,6 +38,7 @@ Set = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete what the folder holds first.")]
+Device = Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where clients train.")]
 
 
 @app.command()
@@ -47,6 +48,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results [below runs/].")] = None,
     workers: Annotated[int, typer.Option(help="Processes that train; results do not change.")] = 1,
+    device: Device = "cpu",
     timing_only: Annotated[
         bool, typer.Option("--timing-only", help="No training: time alone.")
     ] = False,
@@ -73,6 +75,7 @@ def run(
             policy=label,
             out=folder,
             workers=workers,
+            device=device,
             resume=resume,
             overwrite=overwrite,
             snapshot_every_s=snapshot_every,
@@ -87,7 +90,10 @@ def compare(
     policies: Annotated[str | None, typer.Option(metavar="A,B,C", help="Labels or names.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each policy, with paired seeds.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results [below runs/].")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at the same time [one a core].")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at the same time [one a core, 4 on a GPU].")
+    ] = None,
+    device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
     set_: Set = None,
@@ -110,6 +116,7 @@ def compare(
             settings,
             folder,
             jobs=jobs,
+            device=device,
             resume=resume,
             overwrite=overwrite,
             progress=bars.follow(settings),

@@ -11,7 +11,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from time import monotonic
 
-from fedpace.api import open_result, simulate
+from fedpace.api import check_device, open_result, simulate
 from fedpace.config import Config, policy_plan
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.journal import JOURNAL, part_path
@@ -32,6 +32,8 @@ class Entry:
 
 
 Progress = Callable[[Entry, Standing], None]
+
+_JOBS_ON_A_GPU = 4  # they take turns; more would only take memory
 
 
 def labels(config: Config) -> list[str]:
@@ -56,6 +58,7 @@ def compare(
     out: Path,
     *,
     jobs: int | None = None,
+    device: str = "cpu",
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -63,20 +66,25 @@ def compare(
     """Run every policy with every seed; the summaries of each label, in the order of seeds.
 
     Seeds are paired: run i of every policy sees the same data, fleet and initial weights.
-    jobs: runs at the same time; by default one a core. Results do not depend on it.
+    jobs: runs at the same time; by default one a core, fewer on a GPU. Results do not depend on it.
+    device: where clients train, as in `simulate`.
     """
     seeds = range(config.seed, config.seed + config.compare.seeds)
     todo = [Entry(name, s, out / name / f"seed-{s}") for s in seeds for name in labels(config)]
     if jobs is not None and jobs < 1:
         raise ConfigError(f"jobs is {jobs}; set it to 1 or more")
+    check_device(device)
     if not (resume or overwrite):
         _check_free(todo)
     spawn = multiprocessing.get_context("spawn")
     standings, stop = spawn.SimpleQueue(), spawn.Event()
-    count = min(jobs or cores(), len(todo))
+    usual = cores() if device == "cpu" else min(cores(), _JOBS_ON_A_GPU)
+    count = min(jobs or usual, len(todo))
     with ProcessPoolExecutor(count, spawn, _start_worker, (standings, stop)) as pool:
         futures = [
-            pool.submit(_one, number, replace(config, seed=entry.seed), entry, resume, overwrite)
+            pool.submit(
+                _one, number, replace(config, seed=entry.seed), entry, device, resume, overwrite
+            )
             for number, entry in enumerate(todo)
         ]
         try:
@@ -172,7 +180,7 @@ class _Teller:
             self._line.standings.put((self._number, self.last))
 
 
-def _one(number: int, config: Config, entry: Entry, resume: bool, overwrite: bool) -> None:
+def _one(number: int, config: Config, entry: Entry, device: str, resume: bool, overwrite: bool) -> None:
     if _line is None:
         raise FedpaceError("this process is no worker")
     teller = _Teller(number, _line)
@@ -180,6 +188,7 @@ def _one(number: int, config: Config, entry: Entry, resume: bool, overwrite: boo
         config,
         policy=entry.label,
         out=entry.folder,
+        device=device,
         resume=resume,
         overwrite=overwrite,
         watches=(teller,),

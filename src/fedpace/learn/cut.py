@@ -32,6 +32,7 @@ class Cut:
                 f"depth is {depth}, but the model has {layout.depth} layers; cut it to that"
             )
         self._model = bound.model
+        self.depth = depth
         self.trained = bound.params(depth)
         self._frozen = bound.frozen(depth)
         modules = dict(self._model.named_modules())

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from fedpace.core.errors import ConfigError
+from fedpace.learn.device import at_work, open_device, place
 from fedpace.learn.layers import Layout
 from fedpace.learn.task import Task
 from fedpace.learn.weights import Weights
@@ -12,22 +13,30 @@ from fedpace.learn.weights import Weights
 class Evaluator:
     """Tests weights in a model of its own."""
 
-    def __init__(self, task: Task, layout: Layout, model: nn.Module, batch_size: int = 500) -> None:
+    def __init__(
+        self,
+        task: Task,
+        layout: Layout,
+        model: nn.Module,
+        batch_size: int = 500,
+        device: str = "cpu",
+    ) -> None:
         """model: made as the trained one was; what it draws and does not save must be the same."""
         self._task = task
         self._batch_size = batch_size
-        self._model = model.eval()
+        self._device = open_device(device)
+        self._model = place(model.eval(), self._device)
         self._bound = layout.bind(self._model)
+        self._samples = [one.to(self._device) for one in task.test]
 
     def __call__(self, weights: Weights) -> tuple[float, float]:
         """(share of correct answers, mean loss a sample)."""
-        self._bound.load(weights)
-        inputs, targets = self._task.test
-        correct = answers = 0
-        loss = 0.0
-        with torch.inference_mode():
-            pairs = zip(inputs.split(self._batch_size), targets.split(self._batch_size), strict=True)
-            for batch, truth in pairs:
+        self._bound.load(weights.on(self._device))
+        answers = 0
+        sizes, correct, losses = [], [], []
+        with at_work(self._device), torch.inference_mode():
+            batches = (one.split(self._batch_size) for one in self._samples)
+            for batch, truth in zip(*batches, strict=True):
                 outputs = self._model(batch)
                 hits = self._task.accuracy(outputs, truth)
                 if hits.shape != truth.shape:
@@ -35,7 +44,12 @@ class Evaluator:
                         f"accuracy gives shape {tuple(hits.shape)} for targets of shape "
                         f"{tuple(truth.shape)}; give one that says for each if it is right"
                     )
-                correct += int(hits.sum())
                 answers += hits.numel()
-                loss += float(self._task.loss(outputs, truth)) * len(batch)
-        return correct / answers, loss / len(inputs)
+                sizes.append(len(batch))
+                # Read at the end: a GPU would be waited for each time.
+                correct.append(hits.sum())
+                losses.append(self._task.loss(outputs, truth))
+        loss = 0.0
+        for mean, size in zip(losses, sizes, strict=True):
+            loss += float(mean) * size
+        return sum(map(int, correct)) / answers, loss / sum(sizes)

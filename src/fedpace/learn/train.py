@@ -12,10 +12,13 @@ from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.model import ModelProfile
 from fedpace.core.seeds import generator, torch_seed
 from fedpace.learn.cut import Cut
+from fedpace.learn.device import at_work, drawing, open_device, place, upload
+from fedpace.learn.graphs import cuda_steps
 from fedpace.learn.layers import Layout
-from fedpace.learn.optimiser import check_optimiser, client_optimiser
+from fedpace.learn.optimiser import check_optimiser, effort
 from fedpace.learn.profile import Method, profile
 from fedpace.learn.settings import TrainSettings
+from fedpace.learn.steps import Eager, Steps
 from fedpace.learn.task import Task
 from fedpace.learn.weights import Update, Weights
 
@@ -53,22 +56,33 @@ class Trainer:
     """Trains any client of a task, one job at a time, in one model instance.
 
     A result depends on the seed, the job and the weights only, not on earlier jobs. Sums inside
-    torch depend on the number of threads: see `pool.single_thread`.
+    torch depend on the number of threads: see `pool.single_thread`. Weights come and go on the CPU;
+    model and samples are on `device` (cpu, cuda or cuda:N), whose module says what it changes.
     """
 
-    def __init__(self, task: Task, settings: TrainSettings, seed: int) -> None:
+    def __init__(self, task: Task, settings: TrainSettings, seed: int, device: str = "cpu") -> None:
         check_optimiser(settings)
         self.task = task
         self.settings = settings
         self.seed = seed
+        self.device = device
+        self._device = open_device(device)
         self._model = self.new_model()
         self.layout = Layout.trace(self._model, task.train[0][:2])
-        self._bound = self.layout.bind(self._model)
-        self._initial = self._bound.read(self.layout.depth)
+        self._initial = self.layout.read(self._model)
+        self._bound = self.layout.bind(place(self._model, self._device))
+        self._samples = [one.to(self._device) for one in task.train]
+        self._steps = self._new_steps()
         self._cuts: dict[int, Cut] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Trainer, (self.task, self.settings, self.seed)
+        return Trainer, (self.task, self.settings, self.seed, self.device)
+
+    def _new_steps(self) -> Steps:
+        if self._device.type == "cpu":
+            return Eager(self._model, self.task.loss, self.settings)
+        trained = self._bound.params(self.layout.depth)
+        return cuda_steps(self._model, self.task.loss, self.settings, trained, self._device)
 
     def new_model(self) -> nn.Module:
         """A model as the seed makes it, with all that it draws; torch's generator stays as it is."""
@@ -81,11 +95,13 @@ class Trainer:
         return self._initial
 
     def profile(self, method: Method = "flops") -> ModelProfile:
-        """What each layer costs; a clock sees whole batches, operations are counted for two samples."""
+        """What each layer costs; a clock sees whole batches, operations are counted for two samples.
+
+        It is found on the CPU, whatever trains: a run's times do not depend on the device.
+        """
         samples = self.settings.batch_size if method == "clock" else 2
         inputs, targets = (one[:samples] for one in self.task.train)
-        self._bound.load(self._initial)
-        return profile(self._model, self.layout, inputs, targets, self.task.loss, method)
+        return profile(self.new_model(), self.layout, inputs, targets, self.task.loss, method)
 
     def run(self, job: Job, weights: Weights) -> Update:
         """Train from `weights`; the update carries the last `depth` layers, whatever was trained.
@@ -96,18 +112,17 @@ class Trainer:
         full = self.layout.depth
         if job.depth > full:
             raise PolicyError(f"task {job.task} has depth {job.depth}, but the model has {full} layers")
-        self._bound.load(weights)
-        with torch.random.fork_rng(devices=[]):
-            # Not torch.manual_seed: it also queues a call with its stack for every kind of
-            # accelerator, which takes 0.2 ms and is never freed on a machine without one.
-            torch.default_generator.manual_seed(torch_seed(self.seed, "train", job.client, job.task))
+        seed = torch_seed(self.seed, "train", job.client, job.task)
+        with at_work(self._device), drawing(self._device, seed):
+            old = weights.on(self._device)
+            self._bound.load(old)
+            self._steps.begin()
             batches = self._batches(job)
-            optimiser = None
             if job.full_steps and job.depth < full:
-                optimiser = self._train(full, islice(batches, job.full_steps), None)
-                self._bound.load(weights, keep=job.depth)
-            self._train(job.depth, batches, optimiser)
-        return self._update(job.depth, weights)
+                self._steps.train(self._cut(full), islice(batches, job.full_steps))
+                self._bound.load(old, keep=job.depth)
+            self._steps.train(self._cut(job.depth), batches)
+            return self._update(job, old)
 
     def _batches(self, job: Job) -> Iterator[tuple[Tensor, Tensor]]:
         """`job.steps` batches: every epoch in its own keyed order, its last batch may be short."""
@@ -123,8 +138,8 @@ class Trainer:
             order = generator(self.seed, "batches", job.client, job.task, epoch).permutation(
                 len(samples)
             )
-            chosen = torch.from_numpy(samples[order[: left * job.batch_size]])
-            inputs, targets = (one.index_select(0, chosen) for one in self.task.train)
+            chosen = upload(torch.from_numpy(samples[order[: left * job.batch_size]]), self._device)
+            inputs, targets = (one.index_select(0, chosen) for one in self._samples)
             pairs = zip(inputs.split(job.batch_size), targets.split(job.batch_size), strict=True)
             for pair in pairs:
                 yield pair
@@ -132,33 +147,18 @@ class Trainer:
             if left <= 0:
                 return
 
-    def _train(
-        self,
-        depth: int,
-        batches: Iterator[tuple[Tensor, Tensor]],
-        earlier: torch.optim.Optimizer | None,
-    ) -> torch.optim.Optimizer:
+    def _cut(self, depth: int) -> Cut:
         if depth not in self._cuts:
             self._cuts[depth] = Cut(self._bound, depth)
-        cut = self._cuts[depth]
-        model, loss = self._model, self.task.loss
-        optimiser = client_optimiser(self.settings, cut.trained)
-        if earlier is not None:
-            optimiser.state.update((p, earlier.state[p]) for p in cut.trained if p in earlier.state)
-        with cut:
-            for inputs, targets in batches:
-                if len(inputs) == 1:
-                    with cut.lone_sample():
-                        value = loss(model(inputs), targets)
-                else:
-                    value = loss(model(inputs), targets)
-                if value.requires_grad:  # not so where the loss uses none of the trained layers
-                    optimiser.zero_grad()
-                    torch.autograd.backward(value)
-                    optimiser.step()
-        return optimiser
+        return self._cuts[depth]
 
-    def _update(self, depth: int, old: Weights) -> Update:
-        new = self._bound.read(depth)
-        start = self.layout.start(depth)
-        return Update(depth, new.params.sub_(old.params[start.params :]), new.buffers, new.counters)
+    def _update(self, job: Job, old: Weights) -> Update:
+        new = self._bound.read(job.depth)
+        start = self.layout.start(job.depth)
+        return Update(
+            job.depth,
+            new.params.sub_(old.params[start.params :]).cpu(),
+            new.buffers.cpu(),
+            new.counters.cpu(),
+            effort(self.settings, job.steps),
+        )

@@ -29,6 +29,7 @@ class Learning:
         train: TrainSettings,
         profile: Method | ModelProfile,
         seed: int,
+        device: str = "cpu",
     ) -> None:
         if task.clients is None:
             labels = task.train[1].numpy()
@@ -45,7 +46,7 @@ class Learning:
             )
         self.samples = [len(share) for share in shares]
         self._task = task
-        self._trainer = Trainer(task, train, seed)
+        self._trainer = Trainer(task, train, seed, device)
         self.profile: ModelProfile = (
             profile if isinstance(profile, ModelProfile) else self._trainer.profile(profile)
         )
@@ -57,7 +58,7 @@ class Learning:
         trainer = self._trainer
         executor = Serial(trainer) if workers == 1 else Processes(trainer, workers)
         stack.enter_context(executor)
-        evaluator = Evaluator(self._task, trainer.layout, trainer.new_model())
+        evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
         self._store = ModelStore(trainer.layout, trainer.initial(), server, evaluator)
         return LazyLearner(self._store, executor, recall)
 

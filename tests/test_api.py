@@ -5,15 +5,13 @@ import torch
 from torch.nn.functional import mse_loss
 
 import fedpace
+from fedpace import config, plugins
 from fedpace.config import load, plugin
 from fedpace.core.commands import Aggregate
 from fedpace.core.errors import ConfigError, JournalError
 from fedpace.core.events import Joined
 from fedpace.core.facts import Evaluated, Finished
 from fedpace.core.journal import replay
-from fedpace.policies.fedbuff import FedBuff
-from fedpace.policies.sync import Sync
-from fedpace.policies.timelyfl import TimelyFL
 
 OWN_POLICY = '''
 """The two clients with the most data take turns."""
@@ -61,9 +59,13 @@ def learned(result):
     return result.accuracy[-1][1]
 
 
-@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff", "sync"])
+ROUNDS = {"fedasync": 120, "fedat": 60, "fedcompass": 120}
+"""Rounds in which a policy has used about as many updates as others in 25."""
+
+
+@pytest.mark.parametrize("policy", plugins.names("policies"))
 def test_every_policy_learns(small, policy):
-    result = fedpace.simulate(small | {"policy": policy, "stop": {"rounds": 25}})
+    result = fedpace.simulate(small | {"policy": policy, "stop": {"rounds": ROUNDS.get(policy, 25)}})
     assert result.accuracy[0][1] < 0.3
     assert learned(result) > 0.5
     assert result.time_to(0.5) is not None
@@ -71,12 +73,11 @@ def test_every_policy_learns(small, policy):
     assert set(result.participation) == set(range(12))
 
 
-@pytest.mark.parametrize(
-    ("policy", "kind"), [("timelyfl", TimelyFL), ("fedbuff", FedBuff), ("sync", Sync)]
-)
-def test_a_real_journal_replays(tmp_path, small, policy, kind):
+@pytest.mark.parametrize("policy", plugins.names("policies"))
+def test_a_real_journal_replays(tmp_path, small, policy):
     result = fedpace.simulate(small | {"policy": policy}, out=tmp_path)
-    settings = kind.Settings(**result.journal.header.settings)
+    kind = plugins.load("policies", policy)
+    settings = config.build(kind.Settings, result.journal.header.settings, "settings")
     replay(tmp_path / "journal.jsonl", kind(settings, result.journal.header.context))
 
 
@@ -88,7 +89,7 @@ def test_one_seed_gives_one_journal_and_another_seed_another(tmp_path, small):
     assert a != c
 
 
-@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff"])
+@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff", "fedasync", "fedat", "fedcompass"])
 def test_the_number_of_processes_changes_nothing(tmp_path, small, policy):
     small |= {"policy": policy, "stop": {"rounds": 3}}
     fedpace.simulate(small, out=tmp_path / "one")
@@ -100,11 +101,18 @@ def test_the_number_of_processes_changes_nothing(tmp_path, small, policy):
     assert all(torch.equal(one[name], three[name]) for name in one)
 
 
-@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff", "sync"])
+@pytest.mark.parametrize("policy", plugins.names("policies"))
 def test_timing_alone_takes_the_same_decisions_as_training(small, policy):
     small |= {"policy": policy}
     real = [m for m in fedpace.simulate(small).journal if not isinstance(m, Evaluated)]
     assert real == list(fedpace.simulate(small | {"timing_only": True}).journal)
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="use --device cpu"):
+        fedpace.simulate(small, out=tmp_path / "out", device="cuda")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_timing_task_never_imports_torch(tmp_path):

@@ -154,7 +154,7 @@ def test_timing_only_says_so_in_its_report(folder):
 def test_what_there_is_can_be_listed_with_settings_and_defaults(folder, command):
     out = succeeded(fedpace(folder, command))
     expected = {
-        "policies": ["timelyfl", "fedbuff", "sync", "max_epochs", "staleness_exponent"],
+        "policies": ["timelyfl", "fedbuff", "sync", "max_epochs", "staleness.exponent"],
         "tasks": ["fashion-mnist", "idx", "timing", "folder", "required"],
         "fleets": ["phones", "distribution", "explicit", "behaviour.jitter"],
         "settings": ["[policies]", "train.lr", "0.05", "compare.seeds"],
@@ -180,6 +180,9 @@ def test_help_names_every_command(folder):
         (["run", "config.toml", "--set", "name.x=1"], "name is a value, not a table"),
         (["run", "config.toml", "--set", "policies.timelyfl.k=12"], "set k between 1 and 8"),
         (["run", "config.toml", "--workers", "0"], "workers is 0"),
+        (["run", "config.toml", "--device", "tpu"], "no device 'tpu'; use cpu, cuda or cuda:N"),
+        (["compare", "config.toml", "--device", "gpu"], "no device 'gpu'; use cpu, cuda or cuda:N"),
+        (["run", "config.toml", "--device", "cuda:99"], "device is cuda:99, but"),
         (["run", "config.toml", "--policy", "magic"], "there is no policy 'magic'"),
         (["compare", "config.toml", "--policies", ""], "--policies names nobody"),
         (["compare", "config.toml", "--policies", "sync,sync"], "named twice"),

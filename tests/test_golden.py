@@ -17,6 +17,9 @@ GOLDEN = Path(__file__).parent / "golden"
 POLICIES = {
     "timelyfl": {"n": 4, "k": 2},
     "fedbuff": {"concurrency": 3, "k": 2},
+    "fedasync": {"alpha": 0.6, "weigh": "samples"},
+    "fedat": {"ratio": 2.5},
+    "fedcompass": {"q_min": 2, "q_max": 8},
     "sync": {"n": 3, "over_selection": 1.3, "deadline_s": 60.0, "quorum": 2},
 }
 

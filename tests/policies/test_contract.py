@@ -35,6 +35,7 @@ from fedpace.core.journal import Header, Journal, Memory, replay
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
 from fedpace.core.session import Session
+from fedpace.policies.staleness import Staleness
 
 CLIENTS = 6
 MODEL = ModelProfile.even(5, 5000)
@@ -50,6 +51,14 @@ VARIANTS = [
     ("fedbuff", {}),
     ("fedbuff", {"concurrency": 4, "k": 3, "max_staleness": 1}),
     ("fedbuff", {"concurrency": 2, "k": 5, "server_lr": 0.5}),
+    ("fedasync", {}),
+    ("fedasync", {"concurrency": 3, "max_staleness": 2, "staleness": Staleness("hinge")}),
+    ("fedasync", {"apply": "delta", "weigh": "samples", "staleness": Staleness("constant")}),
+    ("fedat", {}),
+    ("fedat", {"n": 2, "ratio": 1.2, "epochs": 2}),
+    ("fedcompass", {}),
+    ("fedcompass", {"q_min": 1, "q_max": 1, "latest": 1.0}),
+    ("fedcompass", {"q_min": 2, "q_max": 20, "smoothing": 0.5, "tell_apart": False}),
 ]
 
 

@@ -62,7 +62,6 @@ def test_a_newcomer_gets_work_where_there_is_room(stage):
     [
         ({"k": 0}, "k is 0"),
         ({"concurrency": 0}, "concurrency is 0"),
-        ({"staleness_exponent": -0.5}, "staleness_exponent is -0.5"),
         ({"max_staleness": -1}, "max_staleness is -1"),
         ({"server_lr": 0.0}, "server_lr is 0.0"),
     ],

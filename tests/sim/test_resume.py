@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import fedpace
+from fedpace import plugins
 from fedpace.core.errors import JournalError
 
 RUN = """
@@ -51,13 +52,14 @@ def stopping_after(events):
     return watch
 
 
-@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff", "sync"])
+@pytest.mark.parametrize("policy", plugins.names("policies"))
 @pytest.mark.parametrize("server", ["fedavg", "fedadam"])
 def test_stopped_at_any_event_and_resumed_it_ends_as_if_nothing_had_happened(
     tmp_path, small, policy, server
 ):
     small |= {
         "policy": policy,
+        "stop": {"rounds": 30 if policy in ("fedasync", "fedcompass") else 6},
         "server": {"optimiser": server, "lr": 1.0 if server == "fedavg" else 0.01},
     }
     fedpace.simulate(small, out=tmp_path / "whole")

@@ -18,7 +18,6 @@ from fedpace.core.commands import (
     Note,
     SetTimer,
     Train,
-    Work,
 )
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Started, Timer
@@ -109,7 +108,7 @@ class Sync(Policy[SyncSettings]):
         self._draws += 1
         for client in self._roster.draw(count, self.generator("sample", self._draws)):
             self._open[client] = self.new_task()
-            work = Work(self.context.batch_size, epochs=self.settings.epochs or self.context.epochs)
+            work = self.context.work(self.settings.epochs)
             yield Train(client, self._open[client], self._version, work)
 
     def _end_or_wait(self, at: float) -> Commands:

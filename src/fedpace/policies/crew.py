@@ -1,0 +1,44 @@
+"""Clients that are never let idle: the crew of the purely asynchronous policies."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedpace.core.commands import Command, Train, Work
+from fedpace.core.policy import Policy
+from fedpace.core.roster import Roster
+from fedpace.policies.checks import resolve
+
+
+class Crew:
+    """`concurrency` clients train at any time; whoever is done is replaced by a draw of the free."""
+
+    def __init__(self, policy: Policy[Any], concurrency: int | None, work: Work) -> None:
+        clients = policy.context.clients
+        self.concurrency = resolve(
+            "concurrency", concurrency, clients, clients, "clients are in the fleet"
+        )
+        self.roster = Roster()
+        self._policy = policy
+        self._work = work
+        self._started = False
+        self._training = self._draws = 0
+
+    def start(self) -> None:
+        """From now on `fill` gives work."""
+        self._started = True
+
+    def done(self, client: int) -> None:
+        """The client's task is over."""
+        self._training -= 1
+        self.roster.release(client)
+
+    def fill(self, version: int) -> Iterator[Command]:
+        """Give work to free clients until `concurrency` train."""
+        wanted = self.concurrency - self._training
+        if not self._started or wanted < 1 or not self.roster.idle:
+            return
+        self._draws += 1
+        draw = self.roster.draw(wanted, self._policy.generator("sample", self._draws))
+        for client in draw:
+            self._training += 1
+            yield Train(client, self._policy.new_task(), version, self._work)

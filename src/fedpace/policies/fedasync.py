@@ -1,0 +1,88 @@
+"""FedAsync (Xie et al., 2019, "Asynchronous federated optimization"): every update counts at once.
+
+Algorithm 1, server: whenever a client's model x_new arrives, x = (1 - alpha_t) x + alpha_t x_new with
+alpha_t = alpha * s(t - tau), where tau is the version that the client had downloaded. The client gets
+the new model and goes on, so that nobody ever waits.
+
+FedCompass (Li et al., 2024) compares itself with a FedAsync that adds the client's change instead of
+its model, and weighs it by the client's share of all samples: w += alpha_t p_i delta_i (its Algorithm
+1, line 25). That is `apply = "delta"` with `weigh = "samples"`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fedpace.core.commands import Aggregate, Command, Drop
+from fedpace.core.errors import ConfigError
+from fedpace.core.events import Arrived, Failed, Joined, Left, Started
+from fedpace.core.policy import Commands, Context, Policy
+from fedpace.policies.checks import at_least
+from fedpace.policies.crew import Crew
+from fedpace.policies.staleness import POLYNOMIAL, Staleness
+
+
+@dataclass(frozen=True, slots=True)
+class FedAsyncSettings:
+    alpha: Annotated[float, "what a fresh update counts, in (0, 1]"] = 0.9
+    staleness: Annotated[Staleness, "what an old update counts"] = POLYNOMIAL
+    apply: Annotated[
+        Literal["mix", "delta"],
+        "mix: move towards the client's model, as in the paper; delta: add what it changed",
+    ] = "mix"
+    weigh: Annotated[
+        Literal["equal", "samples"],
+        "equal: all clients alike, as in the paper; samples: by share of the samples online",
+    ] = "equal"
+    max_staleness: Annotated[int | None, "drop updates older than this; default: none is"] = None
+    concurrency: Annotated[int | None, "clients that train at any time; default: all"] = None
+    epochs: Annotated[int | None, "local epochs; default: the run's"] = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha <= 1:
+            raise ConfigError(f"alpha is {self.alpha}; set it above 0, and to 1 at most")
+        at_least("max_staleness", self.max_staleness, 0)
+        at_least("concurrency", self.concurrency, 1)
+        at_least("epochs", self.epochs, 1)
+
+
+class FedAsync(Policy[FedAsyncSettings]):
+    """Asynchronous: the model moves a little towards every update as it comes, less if it is old."""
+
+    Settings = FedAsyncSettings
+
+    def __init__(self, settings: FedAsyncSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._crew = Crew(self, settings.concurrency, context.work(settings.epochs))
+        self._version = 0
+
+    def on_started(self, event: Started) -> Commands:
+        self._crew.start()
+        return self._crew.fill(self._version)
+
+    def on_joined(self, event: Joined) -> Commands:
+        self._crew.roster.join(event.client, event.samples)
+        return self._crew.fill(self._version)
+
+    def on_left(self, event: Left) -> Commands:
+        self._crew.roster.leave(event.client)
+        return ()
+
+    def on_failed(self, event: Failed) -> Commands:
+        self._crew.done(event.client)
+        return self._crew.fill(self._version)
+
+    def on_arrived(self, event: Arrived) -> Iterator[Command]:
+        settings = self.settings
+        staleness = self._version - event.version
+        if settings.max_staleness is not None and staleness > settings.max_staleness:
+            yield Drop(event.task, f"staleness {staleness} is over {settings.max_staleness}")
+        else:
+            weight = settings.alpha * settings.staleness(staleness)  # alpha_t
+            if settings.weigh == "samples":
+                weight *= self._crew.roster.share(event.client)  # p_i
+            rule: Literal["mix", "sum"] = "mix" if settings.apply == "mix" else "sum"
+            yield Aggregate((event.task,), (weight,), rule=rule)
+            self._version += 1
+        self._crew.done(event.client)
+        yield from self._crew.fill(self._version)

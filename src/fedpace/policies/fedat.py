@@ -1,0 +1,233 @@
+"""FedAT (Chai et al., SC 2021): tiers of clients, synchronous inside, asynchronous between them.
+
+A tier's clients train on the global model; when all of them are there, the tier's model becomes their
+average, and the global model becomes the weighted mean of all tiers' models. Fast tiers come round
+more often, so slow ones weigh more: tier m of M weighs as much as tier M + 1 - m has had rounds
+(Algorithm 2, line 13).
+
+Tiers are made by a ratio, as FedCompass (Li et al., 2024, appendix E.2) does for its comparison: from
+the fastest client on, whoever needs up to `ratio` times the time of a tier's fastest is in it.
+
+Differs: the paper profiles clients once. Here they are probed with one batch when they come, and
+tiers are made anew after every round of a tier from what the clients' tasks have shown since.
+Differs: only tiers that have had a round are mirrored and weighed. By the paper's formula the global
+model would stay at its initial weights until the slowest tier has come for the first time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fedpace.core.commands import (
+    Aggregate,
+    Blend,
+    Cancel,
+    CancelTimer,
+    Command,
+    Note,
+    Probe,
+    SetTimer,
+    Train,
+)
+from fedpace.core.errors import ConfigError
+from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, Started, Timer
+from fedpace.core.policy import Commands, Context, Policy
+from fedpace.core.roster import Roster
+from fedpace.policies.checks import at_least
+
+WARM_UP = "warm-up"
+
+
+@dataclass(frozen=True, slots=True)
+class FedATSettings:
+    ratio: Annotated[float, "clients of a tier differ by this factor in time, at most"] = 2.0
+    n: Annotated[int | None, "clients of a tier that train in one of its rounds; default: all"] = None
+    patience: Annotated[
+        float, "first tiers are made after this many times what the first probe took, at the latest"
+    ] = 10.0
+    epochs: Annotated[int | None, "local epochs; default: the run's"] = None
+
+    def __post_init__(self) -> None:
+        if not self.ratio > 1:
+            raise ConfigError(f"ratio is {self.ratio}; set it above 1")
+        at_least("n", self.n, 1)
+        at_least("patience", self.patience, 1)
+        at_least("epochs", self.epochs, 1)
+
+
+def tiers_of(task_s: dict[int, float], ratio: float) -> dict[int, int]:
+    """Client -> tier, from 1 for the fastest. task_s: seconds that a task takes each client."""
+    tiers: dict[int, int] = {}
+    tier, fastest_s = 0, 0.0
+    for client in sorted(task_s, key=lambda one: (task_s[one], one)):
+        if not tier or task_s[client] > ratio * fastest_s:
+            tier, fastest_s = tier + 1, task_s[client]
+        tiers[client] = tier
+    return tiers
+
+
+@dataclass(slots=True)
+class _Round:
+    open: dict[int, int] = field(default_factory=dict)
+    """Client -> its task."""
+    arrived: list[Arrived] = field(default_factory=list)
+
+
+class FedAT(Policy[FedATSettings]):
+    """Tiers of clients with like speeds: synchronous inside a tier, asynchronous between them."""
+
+    Settings = FedATSettings
+
+    def __init__(self, settings: FedATSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._work = context.work(settings.epochs)
+        self._roster = Roster()
+        self._started = self._tiered = False
+        self._version = self._draws = 0
+        self._task_s: dict[int, float] = {}
+        """Seconds that a task takes a client, as last measured."""
+        self._probes: dict[int, int] = {}
+        """Client -> the probe that it has not answered, or waits after for the first tiers."""
+        self._unanswered: set[int] = set()
+        self._probing_since = 0.0
+        self._tier_of: dict[int, int] = {}
+        self._rounds: dict[int, _Round] = {}
+        self._busy_in: dict[int, int] = {}
+        """Client -> the tier in whose round it is, until that round ends."""
+        self._had: dict[int, int] = {}
+        """Tier -> rounds that it has had: T_tier."""
+
+    def on_started(self, event: Started) -> Iterator[Command]:
+        self._started = True
+        for client in self._roster.online:
+            yield self._probe(client, event.at)
+
+    def on_joined(self, event: Joined) -> Iterator[Command]:
+        self._roster.join(event.client, event.samples)
+        if self._started:
+            yield self._probe(event.client, event.at)
+
+    def on_left(self, event: Left) -> Commands:
+        self._roster.leave(event.client)
+        self._task_s.pop(event.client, None)
+        return ()
+
+    def on_profiled(self, event: Profiled) -> Iterator[Command]:
+        client, at = event.client, event.at
+        first = not self._task_s
+        self._unanswered.discard(client)
+        self._task_s[client] = self._seconds(event.rates)
+        if self._tiered:
+            yield Cancel(client, self._probes.pop(client), "waits for the next round of its tier")
+            yield from self._make_tiers()
+        elif not self._unanswered:
+            yield from self._first_tiers()
+        elif first:
+            yield SetTimer(WARM_UP, at + self.settings.patience * (at - self._probing_since))
+
+    def on_timer(self, event: Timer) -> Commands:
+        return self._first_tiers() if not self._tiered and self._task_s else ()
+
+    def on_arrived(self, event: Arrived) -> Commands:
+        tier = self._busy_in[event.client]
+        one = self._rounds[tier]
+        del one.open[event.client]
+        one.arrived.append(event)
+        self._task_s[event.client] = self._seconds(event.rates)
+        return () if one.open else self._end(tier)
+
+    def on_failed(self, event: Failed) -> Iterator[Command]:
+        client = event.client
+        if client in self._probes:
+            del self._probes[client]
+            self._unanswered.discard(client)
+            if client in self._roster:
+                self._task_s.pop(client, None)
+                yield self._probe(client, event.at)
+            if not self._tiered and not self._unanswered and self._task_s:
+                yield from self._first_tiers()
+            return
+        tier = self._busy_in.pop(client)
+        del self._rounds[tier].open[client]
+        if not self._rounds[tier].open:
+            yield from self._end(tier)
+
+    def _probe(self, client: int, at: float) -> Probe:
+        if not self._unanswered:
+            self._probing_since = at
+        self._probes[client] = self.new_task()
+        self._unanswered.add(client)
+        batch_size = self._work.batch_size
+        return Probe(client, self._probes[client], self._version, batch_size, go_on=False)
+
+    def _seconds(self, rates: Rates) -> float:
+        steps = self._work.steps or (self._work.epochs or 1) * rates.batches
+        return rates.down_s + steps * rates.batch_s + rates.up_s
+
+    def _first_tiers(self) -> Iterator[Command]:
+        """Those who have answered go on with the task that they were probed in."""
+        self._tiered = True
+        yield CancelTimer(WARM_UP)
+        yield from self._make_tiers()
+
+    def _make_tiers(self) -> Iterator[Command]:
+        """Sort all clients into tiers, and start those that have nobody at work."""
+        self._tier_of = tiers_of(self._task_s, self.settings.ratio)
+        count = max(self._tier_of.values(), default=0)
+        for gone in [tier for tier in self._had if tier > count]:
+            del self._had[gone]  # should it come back, its old model must not count
+        for tier in range(1, count + 1):
+            if tier not in self._rounds:
+                yield from self._begin(tier)
+
+    def _begin(self, tier: int) -> Iterator[Command]:
+        members = [
+            client
+            for client, its in self._tier_of.items()
+            if its == tier and client not in self._busy_in
+        ]
+        chosen = self._draw(members)
+        if not chosen:
+            return
+        self._rounds[tier] = _Round()
+        for client in chosen:
+            task = self._probes.pop(client, None) or self.new_task()
+            self._rounds[tier].open[client] = task
+            self._busy_in[client] = tier
+            yield Train(client, task, self._version, self._work)
+        for client in members:
+            if client in self._probes:
+                yield Cancel(client, self._probes.pop(client), "not drawn for its tier's first round")
+
+    def _draw(self, members: list[int]) -> list[int]:
+        n = self.settings.n
+        if n is None or len(members) <= n:
+            return sorted(members)
+        self._draws += 1
+        rng = self.generator("sample", self._draws)
+        return sorted(rng.choice(sorted(members), n, replace=False).tolist())
+
+    def _end(self, tier: int) -> Iterator[Command]:
+        one = self._rounds.pop(tier)
+        for update in one.arrived:
+            del self._busy_in[update.client]
+        if one.arrived:
+            total = sum(update.samples for update in one.arrived)
+            yield Aggregate(
+                tuple(update.task for update in one.arrived),
+                tuple(update.samples / total for update in one.arrived),
+                rule="mix",
+                slot=f"tier-{tier}",
+            )
+            self._had[tier] = self._had.get(tier, 0) + 1
+            yield self._blend()
+            self._version += 1
+        else:
+            yield Note(f"tier {tier} has lost all clients of its round")
+        yield from self._make_tiers()
+
+    def _blend(self) -> Blend:
+        """Algorithm 2, line 13, over the tiers that have a model."""
+        active = sorted(self._had)
+        mirrored = [float(self._had[tier]) for tier in reversed(active)]
+        return Blend(tuple(f"tier-{tier}" for tier in active), tuple(mirrored))

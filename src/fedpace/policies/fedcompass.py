@@ -1,0 +1,268 @@
+"""FedCompass (Li et al., ICLR 2024): clients get step counts so that groups of them arrive together.
+
+Every client first trains Q_min steps, which tells its speed; that update counts at once. From then on
+a client joins the group of clients that it can arrive with in Q_min to Q_max steps (JOIN), or starts
+a new group that others can join later (CREATE). A group is aggregated when its last member is there,
+or at its latest time T_max without those who are missing. What comes later waits in a general buffer
+for the next group, and its client goes on at once.
+
+Line numbers are those of the paper's Algorithms 1 to 3. Paper symbols: T_a = due_at, T_max =
+latest_at, CL = waiting, ACL = arrived, S = step_s, Q = steps, tau_g = version, lambda = latest.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fedpace.core.commands import Aggregate, CancelTimer, Command, Note, SetTimer, Train, Work
+from fedpace.core.errors import ConfigError
+from fedpace.core.events import Arrived, Failed, Joined, Left, Started, Timer
+from fedpace.core.policy import Commands, Context, Policy
+from fedpace.core.roster import Roster
+from fedpace.core.rounding import TOLERANCE
+from fedpace.policies.checks import at_least
+from fedpace.policies.staleness import POLYNOMIAL, Staleness
+
+GROUP = "group "
+LEAST_STEP_S = 1e-9
+"""A step that seems to take no time must not give endless steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class FedCompassSettings:
+    q_min: Annotated[int, "fewest local steps of a task; also those of a client's first"] = 40
+    q_max: Annotated[int, "most local steps of a task"] = 200
+    latest: Annotated[
+        float, "lambda: a group waits this many times what its first task should take"
+    ] = 1.2
+    alpha: Annotated[float, "what a fresh update counts"] = 0.9
+    staleness: Annotated[Staleness, "what an old update counts"] = POLYNOMIAL
+    smoothing: Annotated[float, "weight of the last measured speed, in (0, 1]; 1: the last alone"] = 1.0
+    tell_apart: Annotated[
+        bool,
+        "learn seconds a step and seconds of transfer apart; false: all is compute, as in the paper",
+    ] = True
+
+    def __post_init__(self) -> None:
+        at_least("q_min", self.q_min, 1)
+        at_least("latest", self.latest, 1)
+        if self.q_max < self.q_min:
+            raise ConfigError(
+                f"q_max is {self.q_max}, but q_min is {self.q_min}; set q_max to {self.q_min} or more"
+            )
+        if not self.alpha > 0:
+            raise ConfigError(f"alpha is {self.alpha}; set it above 0")
+        if not 0 < self.smoothing <= 1:
+            raise ConfigError(f"smoothing is {self.smoothing}; set it above 0, and to 1 at most")
+
+
+@dataclass(slots=True)
+class _Speed:
+    """What a client has shown: seconds a step, and seconds of transfer a task."""
+
+    step_s: float
+    transfer_s: float
+
+    def task_s(self, steps: int) -> float:
+        return self.transfer_s + steps * self.step_s
+
+    def steps_within(self, seconds: float) -> int:
+        """Whole steps that fit; negative if not even the transfer does."""
+        return math.floor((seconds - self.transfer_s) / self.step_s * (1 + TOLERANCE))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An update in a buffer, with the weight st(.) * p_i that it got when it came."""
+
+    client: int
+    task: int
+    weight: float
+
+
+@dataclass(slots=True)
+class _Group:
+    number: int
+    due_at: float
+    latest_at: float
+    waiting: set[int] = field(default_factory=set)
+    arrived: list[_Held] = field(default_factory=list)
+
+    @property
+    def timer(self) -> str:
+        return f"{GROUP}{self.number}"
+
+
+class FedCompass(Policy[FedCompassSettings]):
+    """Semi-asynchronous: step counts are chosen so that groups of clients arrive together."""
+
+    Settings = FedCompassSettings
+
+    def __init__(self, settings: FedCompassSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._roster = Roster()
+        self._started = False
+        self._version = 0
+        self._speeds: dict[int, _Speed] = {}
+        self._began_at: dict[int, float] = {}
+        """Client -> when its open task was given."""
+        self._groups: dict[int, _Group] = {}
+        self._group_of: dict[int, _Group] = {}
+        """Of clients in the middle of a task; those in their first have none."""
+        self._late: list[_Held] = []
+        """The general buffer."""
+        self._last_group = 0
+
+    def on_started(self, event: Started) -> Iterator[Command]:
+        self._started = True
+        for client in self._roster.online:
+            yield from self._begin(client, event.at)
+
+    def on_joined(self, event: Joined) -> Commands:
+        self._roster.join(event.client, event.samples)
+        return self._begin(event.client, event.at) if self._started else ()
+
+    def on_left(self, event: Left) -> Commands:
+        self._roster.leave(event.client)
+        return ()
+
+    def on_arrived(self, event: Arrived) -> Iterator[Command]:
+        client, at = event.client, event.at
+        self._measure(event)
+        staleness = self.settings.staleness(self._version - event.version)
+        weight = self.settings.alpha * staleness * self._roster.share(client)
+        held = _Held(client, event.task, weight)
+        group = self._group_of.pop(client, None)
+        if group is None:  # Algorithm 1, lines 25 to 27
+            yield from self._aggregate([held])
+            yield from self._assign(client, at)
+            return
+        group.waiting.discard(client)
+        if at <= group.latest_at:  # lines 20 to 23
+            group.arrived.append(held)
+            if not group.waiting:
+                yield from self._close(group, at)
+            return
+        # Lines 15 to 19. Differs: a client whose last late update still waits flushes the buffer, or
+        # a fleet that only ever slows down would never move the model.
+        if any(other.client == client for other in self._late):
+            yield from self._flush([])
+        self._late.append(held)
+        yield Note(f"late for group {group.number}: waits for the next one", client)
+        if not group.waiting:
+            yield from self._close(group, at)
+        yield from self._assign(client, at)
+
+    def on_failed(self, event: Failed) -> Iterator[Command]:
+        client, at = event.client, event.at
+        del self._began_at[client]
+        group = self._group_of.pop(client, None)
+        if group is not None:
+            group.waiting.discard(client)
+            if not group.waiting:
+                yield from self._close(group, at)
+        if client in self._roster:
+            yield from self._begin(client, at)
+
+    def on_timer(self, event: Timer) -> Commands:
+        """T_max: whoever is there is aggregated; with nobody there the group stays for its members."""
+        group = self._groups.get(int(event.name.removeprefix(GROUP)))
+        return self._group_aggregate(group, event.at) if group is not None and group.arrived else ()
+
+    def _measure(self, event: Arrived) -> None:
+        """S_i = (arrival - start) / Q_i, transfer taken out; a share of older measurements kept."""
+        task_s = event.at - self._began_at.pop(event.client)
+        rates = event.rates
+        transfer_s = rates.down_s + rates.up_s if self.settings.tell_apart else 0.0
+        if transfer_s >= task_s:  # cannot be; the clock of the server is the one to trust
+            transfer_s = 0.0
+        step_s = max((task_s - transfer_s) / event.steps, LEAST_STEP_S)
+        new, old = self.settings.smoothing, self._speeds.get(event.client)
+        if old is not None:
+            step_s = new * step_s + (1 - new) * old.step_s
+            transfer_s = new * transfer_s + (1 - new) * old.transfer_s
+        self._speeds[event.client] = _Speed(step_s, transfer_s)
+
+    def _begin(self, client: int, at: float) -> Iterator[Command]:
+        """Work for a client without any: warm-up steps, or a group if its speed is known."""
+        if client in self._speeds:
+            yield from self._assign(client, at)
+        else:
+            yield self._train(client, self.settings.q_min, at)
+
+    def _assign(self, client: int, at: float) -> Iterator[Command]:
+        """Algorithm 2, ASSIGNGROUP: join a group, or create one."""
+        group, steps = self._join(self._speeds[client], at)
+        if group is None:
+            steps = self._steps_to_merge(self._speeds[client], at)
+            group = self._create(self._speeds[client], steps, at)
+            yield SetTimer(group.timer, group.latest_at)
+        group.waiting.add(client)
+        self._group_of[client] = group
+        yield Note(f"group {group.number}: {steps} steps, expected at {group.due_at:.6g} s", client)
+        yield self._train(client, steps, at)
+
+    def _join(self, speed: _Speed, at: float) -> tuple[_Group | None, int]:
+        """Lines 5 to 16: the group that leaves time for the most steps, the latest of several."""
+        best, most = None, self.settings.q_min
+        for group in self._groups.values():
+            steps = speed.steps_within(group.due_at - at)
+            if most <= steps <= self.settings.q_max:
+                best, most = group, steps
+        return best, most
+
+    def _steps_to_merge(self, speed: _Speed, at: float) -> int:
+        """Lines 18 to 29: arrive when some group's fastest member could after Q_max steps more."""
+        most = -1
+        for group in self._groups.values():
+            if at < group.due_at:
+                members = (*group.waiting, *(held.client for held in group.arrived))
+                fastest = min((self._speeds[one] for one in members), key=lambda one: one.step_s)
+                next_due_at = group.due_at + fastest.task_s(self.settings.q_max)
+                most = max(most, speed.steps_within(next_due_at - at))
+        if 0 <= most < self.settings.q_min:
+            return self.settings.q_min
+        return most if 0 <= most <= self.settings.q_max else self.settings.q_max
+
+    def _create(self, speed: _Speed, steps: int, at: float) -> _Group:
+        """Lines 30 to 35."""
+        task_s = speed.task_s(steps)
+        latest_at = at + self.settings.latest * task_s * (1 + self.context.slack)
+        # With lambda = 1 a client that keeps its time exactly must not be late by rounding.
+        latest_at += 64 * math.ulp(latest_at)
+        self._last_group += 1
+        group = _Group(self._last_group, at + task_s, latest_at)
+        self._groups[group.number] = group
+        return group
+
+    def _close(self, group: _Group, at: float) -> Iterator[Command]:
+        """Nobody is missing any more: aggregate what there is and forget the group."""
+        del self._groups[group.number]
+        yield CancelTimer(group.timer)
+        if group.arrived:
+            yield from self._group_aggregate(group, at)
+
+    def _group_aggregate(self, group: _Group, at: float) -> Iterator[Command]:
+        """Algorithm 3: the group's updates and the late ones; then work, the fastest client first."""
+        arrived, group.arrived = group.arrived, []
+        yield from self._flush(arrived)
+        for held in sorted(arrived, key=lambda one: (self._speeds[one.client].step_s, one.client)):
+            # Whoever left and came back in the meantime has new work already.
+            if held.client in self._roster and held.client not in self._began_at:
+                yield from self._assign(held.client, at)
+
+    def _flush(self, arrived: list[_Held]) -> Iterator[Command]:
+        late, self._late = self._late, []
+        yield from self._aggregate([*arrived, *late])
+
+    def _aggregate(self, updates: list[_Held]) -> Iterator[Command]:
+        yield Aggregate(
+            tuple(held.task for held in updates), tuple(held.weight for held in updates), rule="sum"
+        )
+        self._version += 1
+
+    def _train(self, client: int, steps: int, at: float) -> Train:
+        self._began_at[client] = at
+        work = Work(self.context.batch_size, steps=steps)
+        return Train(client, self.new_task(), self._version, work)

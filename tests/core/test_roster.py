@@ -52,3 +52,16 @@ def test_a_client_that_left_cannot_be_released_into_the_draw():
 
 def test_an_empty_roster_draws_nobody():
     assert Roster().draw(3, np.random.default_rng(0)) == []
+
+
+def test_shares_are_of_the_samples_online_and_samples_are_remembered():
+    roster = Roster()
+    for client, samples in ((0, 100), (1, 300), (2, 600)):
+        roster.join(client, samples)
+    assert roster.share(1) == 0.3
+    roster.leave(2)
+    roster.leave(2)
+    assert roster.share(1) == 0.75
+    assert (roster.samples(2), 2 in roster, roster.online) == (600, False, [0, 1])
+    roster.join(2, 400)
+    assert roster.share(2) == 0.5

@@ -115,6 +115,15 @@ def test_an_update_is_used_once_and_never_after_it_was_dropped(first, second):
         run.handle(arrived())
 
 
+@pytest.mark.parametrize("late", [arrived(at=2.0), Profiled(2.0, 0, 1, RATES)])
+def test_a_client_that_has_left_can_only_fail_what_it_had(late):
+    run = session([Probe(0, 1, 0, 20)])
+    run.handle(JOIN)
+    run.handle(Left(1.0, 0))
+    with pytest.raises(PeerError, match="task 1 is of client 0, which has left"):
+        run.handle(late)
+
+
 def test_an_aggregation_makes_the_next_version_and_staleness_counts_from_the_download():
     run = session([train()], [Aggregate((), ())], [], [Aggregate((1,), (1.0,))])
     run.handle(JOIN)

@@ -23,7 +23,7 @@ class Stage:
         self.session = Session(kind(kind.Settings(**settings), context), self.memory)
         self.samples = samples
         for client in range(clients):
-            self.tell(Joined(0.0, client, samples))
+            self.tell(Joined(0.0, client, samples if isinstance(samples, int) else samples[client]))
         self.first = self.tell(Started(0.0))
 
     def tell(self, event):
@@ -39,7 +39,7 @@ class Stage:
 
     def arrive(self, at, client, **changes):
         opened = self.open_tasks()[client]
-        values = {"depth": 10, "steps": 10, "full_steps": 0, "samples": self.samples, "up_bytes": 1000}
+        values = {"depth": 10, "steps": 10, "full_steps": 0, "samples": 200, "up_bytes": 1000}
         values |= {"cut": False, "rates": Rates(1.0, 10, 0.5, 0.5)} | changes
         return self.tell(Arrived(at, client, opened.task, opened.version, **values))
 

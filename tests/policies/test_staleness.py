@@ -44,7 +44,8 @@ def test_a_fresh_update_counts_fully_and_an_older_one_never_more(kind):
     ("settings", "message"),
     [
         ({"kind": "linear"}, "staleness.kind is 'linear'; set it to polynomial, constant or hinge"),
-        ({"exponent": -0.5}, "staleness.exponent is -0.5; set it to 0 or more"),
+        ({"exponent": -0.5}, "staleness.exponent is -0.5; set it between 0 and 20"),
+        ({"exponent": 800.0}, "staleness.exponent is 800.0; set it between 0 and 20"),
         ({"slope": float("nan")}, "staleness.slope is nan"),
         ({"free": -1}, "staleness.free is -1"),
     ],

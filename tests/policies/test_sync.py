@@ -9,13 +9,13 @@ from .conftest import of
 
 
 def test_a_round_waits_for_all_it_asked_and_weighs_by_samples(stage):
-    on = stage(Sync, clients=3)
+    on = stage(Sync, clients=3, samples=(200, 50, 300))
     assert [train.work.epochs for train in of(Train, on.first)] == [1, 1, 1]
     assert on.arrive(1.0, 0) == []
-    assert on.arrive(2.0, 1, samples=50) == []
-    ending = on.arrive(90.0, 2)
+    assert on.arrive(2.0, 1) == []
+    ending = on.arrive(90.0, 2, samples=160)  # it has 300, though it did not get through them
     (mean,) = of(Aggregate, ending)
-    assert sorted(mean.weights) == [50.0, 200.0, 200.0]
+    assert mean.weights == (200.0, 50.0, 300.0)
     assert [train.version for train in of(Train, ending)] == [1, 1, 1]
 
 

@@ -9,9 +9,10 @@ class Roster:
     """Clients that are online. A draw depends on who is free, never on the order of events."""
 
     def __init__(self) -> None:
-        self._online: dict[int, int] = {}
-        """Client -> its samples."""
-        self._samples = 0
+        self._online: set[int] = set()
+        self._samples: dict[int, int] = {}
+        """Client -> the samples it last joined with; of those who have left, too."""
+        self._samples_online = 0
         self._idle: set[int] = set()
         self._known: list[int] = []
         """Everybody who ever joined, sorted."""
@@ -32,19 +33,26 @@ class Roster:
 
     def share(self, client: int) -> float:
         """The client's part of the samples that all online clients have together."""
-        return self._online[client] / self._samples
+        return self._samples[client] / self._samples_online
+
+    def samples(self, client: int) -> int:
+        """What the client last joined with; it may have left since."""
+        return self._samples[client]
 
     def join(self, client: int, samples: int = 1) -> None:
         place = bisect.bisect_left(self._known, client)
         if place == len(self._known) or self._known[place] != client:
             self._known.insert(place, client)
-        self._online[client] = samples
-        self._samples += samples
+        self._online.add(client)
+        self._samples[client] = samples
+        self._samples_online += samples
         self._idle.add(client)
 
     def leave(self, client: int) -> None:
         self._idle.discard(client)
-        self._samples -= self._online.pop(client, 0)
+        if client in self._online:
+            self._online.remove(client)
+            self._samples_online -= self._samples[client]
 
     def release(self, client: int) -> None:
         """Put a client back into the draw; one that is offline or free already is fine."""

@@ -184,6 +184,11 @@ class Session:
         if task is None or task.client != event.client or again:
             self._ignore(type(event).__name__.lower(), event.client, event.task)
             return False
+        if event.client not in self._online and not isinstance(event, Failed):
+            raise PeerError(
+                f"{type(event).__name__.lower()}: task {event.task} is of client {event.client}, which "
+                f"has left; its open tasks must fail"
+            )
         if isinstance(event, Profiled):
             task.unprofiled = False
             return True

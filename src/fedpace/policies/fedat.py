@@ -9,7 +9,9 @@ Tiers are made by a ratio, as FedCompass (Li et al., 2024, appendix E.2) does fo
 the fastest client on, whoever needs up to `ratio` times the time of a tier's fastest is in it.
 
 Differs: the paper profiles clients once. Here they are probed with one batch when they come, and
-tiers are made anew after every round of a tier from what the clients' tasks have shown since.
+tiers are made anew after every round of a tier from what the clients' tasks have shown since
+(`retier = false` keeps the first ones). When their number changes, all of them count from one round:
+counts of tiers that are no more say nothing about the others.
 Differs: only tiers that have had a round are mirrored and weighed. By the paper's formula the global
 model would stay at its initial weights until the slowest tier has come for the first time.
 """
@@ -41,6 +43,9 @@ WARM_UP = "warm-up"
 @dataclass(frozen=True, slots=True)
 class FedATSettings:
     ratio: Annotated[float, "clients of a tier differ by this factor in time, at most"] = 2.0
+    retier: Annotated[
+        bool, "make tiers anew after every round; false: those of the first probe stay"
+    ] = True
     n: Annotated[int | None, "clients of a tier that train in one of its rounds; default: all"] = None
     patience: Annotated[
         float, "first tiers are made after this many times what the first probe took, at the latest"
@@ -172,10 +177,15 @@ class FedAT(Policy[FedATSettings]):
 
     def _make_tiers(self) -> Iterator[Command]:
         """Sort all clients into tiers, and start those that have nobody at work."""
-        self._tier_of = tiers_of(self._task_s, self.settings.ratio)
-        count = max(self._tier_of.values(), default=0)
-        for gone in [tier for tier in self._had if tier > count]:
-            del self._had[gone]  # should it come back, its old model must not count
+        before = max(self._tier_of.values(), default=0)
+        tiers = tiers_of(self._task_s, self.settings.ratio)
+        if not self.settings.retier:
+            tiers |= {client: tier for client, tier in self._tier_of.items() if client in tiers}
+        self._tier_of = tiers
+        count = max(tiers.values(), default=0)
+        if count != before:
+            # The model of a tier that is gone must not count should the tier come back.
+            self._had = {tier: 1 for tier in self._had if tier <= count}
         for tier in range(1, count + 1):
             if tier not in self._rounds:
                 yield from self._begin(tier)
@@ -212,10 +222,10 @@ class FedAT(Policy[FedATSettings]):
         for update in one.arrived:
             del self._busy_in[update.client]
         if one.arrived:
-            total = sum(update.samples for update in one.arrived)
+            samples = [self._roster.samples(update.client) for update in one.arrived]
             yield Aggregate(
                 tuple(update.task for update in one.arrived),
-                tuple(update.samples / total for update in one.arrived),
+                tuple(count / sum(samples) for count in samples),
                 rule="mix",
                 slot=f"tier-{tier}",
             )

@@ -25,14 +25,20 @@ from fedpace.policies.checks import at_least
 from fedpace.policies.staleness import POLYNOMIAL, Staleness
 
 GROUP = "group "
+Q_MAX = 200
+"""As in the paper's appendix E."""
 LEAST_STEP_S = 1e-9
 """A step that seems to take no time must not give endless steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class FedCompassSettings:
-    q_min: Annotated[int, "fewest local steps of a task; also those of a client's first"] = 40
-    q_max: Annotated[int, "most local steps of a task"] = 200
+    q_min: Annotated[
+        int | None, "fewest local steps of a task, and those of the first; default: a fifth of q_max"
+    ] = None
+    q_max: Annotated[int | None, "most local steps of a task; default: the run's steps, else 200"] = (
+        None
+    )
     latest: Annotated[
         float, "lambda: a group waits this many times what its first task should take"
     ] = 1.2
@@ -46,11 +52,8 @@ class FedCompassSettings:
 
     def __post_init__(self) -> None:
         at_least("q_min", self.q_min, 1)
+        at_least("q_max", self.q_max, 1)
         at_least("latest", self.latest, 1)
-        if self.q_max < self.q_min:
-            raise ConfigError(
-                f"q_max is {self.q_max}, but q_min is {self.q_min}; set q_max to {self.q_min} or more"
-            )
         if not self.alpha > 0:
             raise ConfigError(f"alpha is {self.alpha}; set it above 0")
         if not 0 < self.smoothing <= 1:
@@ -101,6 +104,13 @@ class FedCompass(Policy[FedCompassSettings]):
 
     def __init__(self, settings: FedCompassSettings, context: Context) -> None:
         super().__init__(settings, context)
+        self._q_max = settings.q_max or context.steps or Q_MAX
+        self._q_min = settings.q_min or max(self._q_max // 5, 1)
+        if self._q_max < self._q_min:
+            raise ConfigError(
+                f"q_max is {self._q_max}, but q_min is {self._q_min}; "
+                f"set q_max to {self._q_min} or more"
+            )
         self._roster = Roster()
         self._started = False
         self._version = 0
@@ -166,9 +176,15 @@ class FedCompass(Policy[FedCompassSettings]):
             yield from self._begin(client, at)
 
     def on_timer(self, event: Timer) -> Commands:
-        """T_max: whoever is there is aggregated; with nobody there the group stays for its members."""
+        """T_max: whoever is there is aggregated; with nobody there the group stays for its members.
+
+        Differs: Algorithm 3 as printed makes an empty aggregation then, with the general buffer.
+        """
         group = self._groups.get(int(event.name.removeprefix(GROUP)))
-        return self._group_aggregate(group, event.at) if group is not None and group.arrived else ()
+        if group is None:
+            return ()
+        group.latest_at = -math.inf  # nobody else is in time, not even at this very moment
+        return self._group_aggregate(group, event.at) if group.arrived else ()
 
     def _measure(self, event: Arrived) -> None:
         """S_i = (arrival - start) / Q_i, transfer taken out; a share of older measurements kept."""
@@ -189,7 +205,7 @@ class FedCompass(Policy[FedCompassSettings]):
         if client in self._speeds:
             yield from self._assign(client, at)
         else:
-            yield self._train(client, self.settings.q_min, at)
+            yield self._train(client, self._q_min, at)
 
     def _assign(self, client: int, at: float) -> Iterator[Command]:
         """Algorithm 2, ASSIGNGROUP: join a group, or create one."""
@@ -205,10 +221,10 @@ class FedCompass(Policy[FedCompassSettings]):
 
     def _join(self, speed: _Speed, at: float) -> tuple[_Group | None, int]:
         """Lines 5 to 16: the group that leaves time for the most steps, the latest of several."""
-        best, most = None, self.settings.q_min
+        best, most = None, self._q_min
         for group in self._groups.values():
             steps = speed.steps_within(group.due_at - at)
-            if most <= steps <= self.settings.q_max:
+            if most <= steps <= self._q_max:
                 best, most = group, steps
         return best, most
 
@@ -219,11 +235,11 @@ class FedCompass(Policy[FedCompassSettings]):
             if at < group.due_at:
                 members = (*group.waiting, *(held.client for held in group.arrived))
                 fastest = min((self._speeds[one] for one in members), key=lambda one: one.step_s)
-                next_due_at = group.due_at + fastest.task_s(self.settings.q_max)
-                most = max(most, speed.steps_within(next_due_at - at))
-        if 0 <= most < self.settings.q_min:
-            return self.settings.q_min
-        return most if 0 <= most <= self.settings.q_max else self.settings.q_max
+                next_due_at = group.due_at + fastest.task_s(self._q_max)
+                most = max(most, speed.steps_within(next_due_at - at), 0)
+        if 0 <= most < self._q_min:
+            return self._q_min
+        return most if 0 <= most <= self._q_max else self._q_max
 
     def _create(self, speed: _Speed, steps: int, at: float) -> _Group:
         """Lines 30 to 35."""
@@ -237,7 +253,11 @@ class FedCompass(Policy[FedCompassSettings]):
         return group
 
     def _close(self, group: _Group, at: float) -> Iterator[Command]:
-        """Nobody is missing any more: aggregate what there is and forget the group."""
+        """Nobody is missing any more: aggregate what there is and forget the group.
+
+        Differs: it is forgotten first. By Algorithm 1, line 23, members of a group that is complete
+        before T_a could be assigned to it once more, and be lost with it.
+        """
         del self._groups[group.number]
         yield CancelTimer(group.timer)
         if group.arrived:

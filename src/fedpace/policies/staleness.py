@@ -11,6 +11,9 @@ from typing import Annotated, Literal
 from fedpace.core.errors import ConfigError
 from fedpace.policies.checks import at_least
 
+MOST_EXPONENT = 20.0
+"""Beyond it an update that is a few thousand versions old would weigh nothing at all in floats."""
+
 
 def polynomial(staleness: int, exponent: float) -> float:
     """s(d) = (d + 1)^(-a).
@@ -45,7 +48,10 @@ class Staleness:
             raise ConfigError(
                 f"staleness.kind is {self.kind!r}; set it to polynomial, constant or hinge"
             )
-        at_least("staleness.exponent", self.exponent, 0)
+        if not 0 <= self.exponent <= MOST_EXPONENT:
+            raise ConfigError(
+                f"staleness.exponent is {self.exponent}; set it between 0 and {MOST_EXPONENT:g}"
+            )
         at_least("staleness.slope", self.slope, 0)
         at_least("staleness.free", self.free, 0)
 

@@ -70,7 +70,7 @@ class Sync(Policy[SyncSettings]):
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client)
+        self._roster.join(event.client, event.samples)
         if not self._started:
             return ()
         if not self._in_round:
@@ -133,7 +133,7 @@ class Sync(Policy[SyncSettings]):
             yield Note("empty round: nobody arrived")
         yield Aggregate(
             tuple(update.task for update in self._arrived),
-            tuple(float(update.samples) for update in self._arrived),
+            tuple(float(self._roster.samples(update.client)) for update in self._arrived),
         )
         self._version += 1
         self._open, self._arrived = {}, []

@@ -5,9 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import fedpace
+from fedpace.compare import labels
+from fedpace.config import load
 from fedpace.planning import timely
+from tests.shared_data import real_data
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+CONFIGS = sorted((EXAMPLES.parent / "configs").glob("*.toml"))
 
 
 def output_of(name):
@@ -41,3 +48,13 @@ def test_the_schedulers_example_says_what_it_gives():
 def test_own_policy_learns():
     accuracy = float(output_of("own_policy.py").split()[1].rstrip("%"))
     assert accuracy > 50
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_policy_of_every_shipped_config_runs(path, monkeypatch):
+    config = load(path, ["timing_only=true", "stop.hours=0.05", "stop.rounds=3"])
+    chosen = labels(config)
+    if config.task["kind"] == "mnist":
+        monkeypatch.setenv("FEDPACE_DATA", str(real_data("mnist").parent))
+    for label in chosen:
+        assert fedpace.simulate(config, policy=label).summary.tasks > 0

@@ -37,9 +37,9 @@ def test_everybody_is_probed_and_goes_on_in_the_probed_task_when_tiers_are_known
 
 
 def test_a_tier_waits_for_its_own_clients_only_and_becomes_their_average(stage):
-    on, _ = tiered(stage)
-    assert on.arrive(1.0, 0, samples=100, rates=rates(1.0)) == []
-    step, blend, *work = on.arrive(1.5, 1, samples=300, rates=rates(1.5))
+    on, _ = tiered(stage, samples=(100, 300, 50, 50))
+    assert on.arrive(1.0, 0, rates=rates(1.0)) == []
+    step, blend, *work = on.arrive(1.5, 1, rates=rates(1.5))
     assert step == Aggregate((1, 2), (0.25, 0.75), rule="mix", slot="tier-1")
     assert blend == Blend(("tier-1",), (1.0,))
     assert [(one.client, one.version) for one in work] == [(0, 1), (1, 1)]
@@ -78,6 +78,44 @@ def test_the_model_of_a_tier_that_was_gone_does_not_count_when_it_comes_back(sta
     assert blend.sources == ("tier-1",)
 
 
+def test_when_the_number_of_tiers_changes_all_of_them_count_from_one_round(stage):
+    on, _ = tiered(stage, seconds=(1.0, 4.0))
+
+    def blend(at, client, task_s):
+        return of(Blend, on.arrive(float(at), client, rates=rates(task_s)))
+
+    for at in (1, 2, 3):
+        blend(at, 0, 1)
+    assert blend(4, 1, 4) == [Blend(("tier-1", "tier-2"), (1.0, 3.0))]
+    blend(5, 0, 3)  # one tier is left
+    blend(8, 1, 4)  # of the tier that is gone
+    assert blend(9, 0, 3) == [Blend(("tier-1",), (2.0,))]
+    blend(12, 0, 1)
+    assert blend(13, 1, 4) == [Blend(("tier-1",), (3.0,))]  # then there are two again
+    assert blend(14, 0, 1) == [Blend(("tier-1",), (2.0,))]
+    assert blend(17, 1, 4) == [Blend(("tier-1", "tier-2"), (1.0, 2.0))]
+    assert blend(21, 1, 4) == [Blend(("tier-1", "tier-2"), (2.0, 2.0))]
+
+
+def test_without_retiering_the_first_tiers_stay_and_newcomers_still_get_one(stage):
+    on, _ = tiered(stage, seconds=(1.0, 1.5, 4.0), retier=False)
+    on.arrive(1.0, 0, rates=rates(1.0))
+    commands = on.arrive(5.0, 1, rates=rates(5.0))  # by its speed it is in the tier of client 2 now
+    assert [one.client for one in of(Train, commands)] == [0, 1]
+    on.tell(Joined(5.1, 9, 100))
+    on.profile(5.2, 9, rates(4.5))
+    commands = on.arrive(6.0, 2, rates=rates(4.0))
+    assert [one.client for one in of(Train, commands)] == [2, 9]
+
+
+def test_without_retiering_newcomers_do_not_move_the_bounds_of_tiers(stage):
+    on, _ = tiered(stage, seconds=(1.0, 4.0), retier=False)
+    for client, task_s in ((8, 0.2), (9, 1.0), (7, 3.9), (6, 50.0)):
+        on.tell(Joined(0.5, client, 100))
+        on.profile(0.5, client, rates(task_s))
+    assert on.session.policy._tier_of == {0: 1, 1: 2, 8: 1, 9: 1, 7: 1, 6: 2}
+
+
 def test_a_newcomer_is_probed_and_waits_for_the_next_round_of_its_tier(stage):
     on, _ = tiered(stage)
     (probe,) = on.tell(Joined(0.5, 9, 100))
@@ -103,6 +141,25 @@ def test_who_does_not_answer_its_probe_holds_up_the_first_tiers_for_a_while_only
     assert [one.client for one in of(Train, on.tell(Timer(12.0, WARM_UP)))] == [0, 1]
     late = on.open_tasks()[2].task
     assert on.profile(13.0, 2, rates(1.0)) == [Cancel(2, late, "waits for the next round of its tier")]
+
+
+def test_a_client_whose_probe_fails_is_probed_again_and_waited_for(stage):
+    on = stage(FedAT, clients=2)
+    on.profile(0.1, 0, rates(1.0))
+    (again,) = on.tell(Failed(0.2, 1, on.open_tasks()[1].task, "crashed"))
+    assert isinstance(again, Probe)
+    assert again.client == 1
+    commands = on.profile(0.3, 1, rates(1.0))
+    assert [(one.client, one.task) for one in of(Train, commands)] == [(0, 1), (1, again.task)]
+
+
+def test_a_newcomer_whose_probe_fails_is_probed_again_and_gets_a_tier(stage):
+    on, _ = tiered(stage)
+    (probe,) = on.tell(Joined(0.5, 9, 100))
+    (again,) = on.tell(Failed(0.6, 9, probe.task, "crashed"))
+    assert isinstance(again, Probe)
+    on.profile(0.7, 9, rates(4.0))
+    assert {one.client for one in of(Train, on.arrive(4.0, 2, rates=rates(4.0)))} == {2, 9}
 
 
 def test_a_tier_goes_on_without_a_client_that_failed_or_left(stage):

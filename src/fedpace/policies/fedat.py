@@ -96,6 +96,8 @@ class FedAT(Policy[FedATSettings]):
         self._unanswered: set[int] = set()
         self._probing_since = 0.0
         self._tier_of: dict[int, int] = {}
+        self._first_s: dict[int, float] = {}
+        """Without re-tiering: what the fastest client of each tier took when the tiers were made."""
         self._rounds: dict[int, _Round] = {}
         self._busy_in: dict[int, int] = {}
         """Client -> the tier in whose round it is, until that round ends."""
@@ -178,17 +180,27 @@ class FedAT(Policy[FedATSettings]):
     def _make_tiers(self) -> Iterator[Command]:
         """Sort all clients into tiers, and start those that have nobody at work."""
         before = max(self._tier_of.values(), default=0)
-        tiers = tiers_of(self._task_s, self.settings.ratio)
-        if not self.settings.retier:
-            tiers |= {client: tier for client, tier in self._tier_of.items() if client in tiers}
-        self._tier_of = tiers
-        count = max(tiers.values(), default=0)
-        if count != before:
-            # The model of a tier that is gone must not count should the tier come back.
-            self._had = {tier: 1 for tier in self._had if tier <= count}
+        self._tier_of = self._tiers()
+        count = max(self._tier_of.values(), default=0)
+        # The model of a tier that is gone must not count should the tier come back.
+        kept = {tier: rounds for tier, rounds in self._had.items() if tier <= count}
+        self._had = kept if count == before else dict.fromkeys(kept, 1)
         for tier in range(1, count + 1):
             if tier not in self._rounds:
                 yield from self._begin(tier)
+
+    def _tiers(self) -> dict[int, int]:
+        if self.settings.retier or not self._first_s:
+            tiers = tiers_of(self._task_s, self.settings.ratio)
+            if not self.settings.retier:
+                for client in sorted(tiers, key=lambda one: self._task_s[one], reverse=True):
+                    self._first_s[tiers[client]] = self._task_s[client]
+            return tiers
+        return {
+            client: self._tier_of.get(client)
+            or max((tier for tier, s in self._first_s.items() if s <= task_s), default=1)
+            for client, task_s in self._task_s.items()
+        }
 
     def _begin(self, tier: int) -> Iterator[Command]:
         members = [

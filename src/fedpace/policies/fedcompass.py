@@ -234,7 +234,9 @@ class FedCompass(Policy[FedCompassSettings]):
         for group in self._groups.values():
             if at < group.due_at:
                 members = (*group.waiting, *(held.client for held in group.arrived))
-                fastest = min((self._speeds[one] for one in members), key=lambda one: one.step_s)
+                fastest = min(
+                    (self._speeds[one] for one in members), key=lambda one: (one.step_s, one.transfer_s)
+                )
                 next_due_at = group.due_at + fastest.task_s(self._q_max)
                 most = max(most, speed.steps_within(next_due_at - at), 0)
         if 0 <= most < self._q_min:

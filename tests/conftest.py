@@ -14,6 +14,7 @@ def small():
         "policies": {
             "timelyfl": {"n": 8, "k": 4},
             "fedbuff": {"concurrency": 8, "k": 4},
+            "fedcompass": {"q_min": 5, "q_max": 25},
             "sync": {"n": 6, "over_selection": 1.3},
         },
         "stop": {"rounds": 6},

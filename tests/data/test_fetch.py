@@ -47,11 +47,11 @@ def closed_port() -> int:
 
 
 def test_a_file_is_fetched_whole_and_nothing_else_is_left(site, tmp_path):
-    assert fetch(dataset(f"{site.url}/good/file"), tmp_path / "new/root") == (
-        tmp_path / "new/root/set/file",
+    assert fetch(dataset(f"{site.url}/good/file"), tmp_path / "new/place") == (
+        tmp_path / "new/place/set/file",
     )
-    assert (tmp_path / "new/root/set/file").read_bytes() == CONTENT
-    assert os.listdir(tmp_path / "new/root/set") == ["file"]
+    assert (tmp_path / "new/place/set/file").read_bytes() == CONTENT
+    assert os.listdir(tmp_path / "new/place/set") == ["file"]
     assert site.asked == [("/good/file", None)]
 
 

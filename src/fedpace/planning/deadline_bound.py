@@ -1,0 +1,218 @@
+"""ADEL-FL's convergence bound (Theorem 1) and what it takes: users, constants, step sizes.
+
+Notation: U users, L layers, R rounds, T_t the deadline of round t, m the batch scale. A user's batch
+follows its speed and its link (B3), so the layers that it gets through are Poisson with rate T_t/m,
+the same for all. Layers count from the input: layer L, the output, is reached first.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpace.core.errors import ConfigError
+from fedpace.core.rounding import TOLERANCE
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """What is known of every user; entry u belongs to user u."""
+
+    samples_per_s: Sequence[float]
+    """P_u: a user back-propagates S samples through one layer in S / P_u seconds on average (B1)."""
+    link_s: Sequence[float]
+    """B_u: what a round spends on transfers (B2)."""
+    data: Sequence[int] | None = None
+    """Samples that the user holds, the most that a batch can have; None: no limit."""
+
+    def __post_init__(self) -> None:
+        speeds = _numbers("samples_per_s", self.samples_per_s, above=0)
+        links = _numbers("link_s", self.link_s, least=0)
+        data = speeds if self.data is None else _numbers("data", self.data, least=1)
+        if not len(speeds) == len(links) == len(data):
+            raise ConfigError(
+                f"{len(speeds)} speeds, {len(links)} link times and {len(data)} data sizes; "
+                f"give one of each for every user"
+            )
+        if len(speeds) < 2:
+            raise ConfigError(f"{len(speeds)} user; the bound has a factor U/(U-1), give at least 2")
+
+    def __len__(self) -> int:
+        return len(self.samples_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Of the loss (A1 to A3). Only noise / gradient and convexity shape a plan of given rounds.
+
+    The others shift its bound, and so matter where the number of rounds is chosen.
+    """
+
+    convexity: float  # mu; 0 is allowed: no round forgets an earlier one
+    smoothness: float  # L_s
+    gradient: float  # G: root of the expected squared norm
+    noise: float | Sequence[float]  # sigma_u: of a one-sample gradient, for all or one a user
+    heterogeneity: float  # Gamma
+    distance: float  # D0: squared, from the first model to the optimum
+
+    def __post_init__(self) -> None:
+        for name in ("convexity", "smoothness", "heterogeneity", "distance"):
+            _numbers(name, (getattr(self, name),), least=0)
+        _numbers("gradient", (self.gradient,), above=0)
+        _numbers("noise", np.atleast_1d(self.noise), least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Problem 2 without its budget.
+
+    scale_min, scale_max: limits of m. None: the smallest is 1 / max P_u, the largest max n_u / P_u
+    (none, if the data sizes are not known).
+
+    Differs: the paper has m > 0. Below 1 / max P_u every batch is one sample whatever m is, and the
+    bound would promise layers that no user can reach.
+    """
+
+    layers: int
+    steps: Sequence[float]  # eta_t, one a round
+    users: Users
+    constants: Constants
+    local_steps: int = 1  # E
+    scale_min: float | None = None
+    scale_max: float | None = None
+
+    def __post_init__(self) -> None:
+        steps = _numbers("steps", self.steps, above=0)
+        if self.layers < 1 or self.local_steps < 1:
+            raise ConfigError(
+                f"layers is {self.layers} and local_steps {self.local_steps}; both are at least 1"
+            )
+        if self.constants.convexity * steps.max() >= 1:
+            raise ConfigError(
+                f"convexity {self.constants.convexity:g} times the largest step {steps.max():g} is not "
+                f"below 1, and the bound needs that; lower the steps or the convexity"
+            )
+        noises = np.size(self.constants.noise)
+        if noises not in (1, len(self.users)):
+            raise ConfigError(
+                f"noise has {noises} entries, but there are {len(self.users)} users; "
+                f"give one number, or one for every user"
+            )
+        low, high = self.scales
+        if not 0 < low <= high:
+            raise ConfigError(
+                f"the batch scale has to be in [{low:g}, {high:g}], which is empty or not positive; "
+                f"set scale_max to at least scale_min, and scale_min above 0"
+            )
+
+    @property
+    def rounds(self) -> int:
+        return len(self.steps)
+
+    @property
+    def scales(self) -> tuple[float, float]:
+        """The smallest and the largest m."""
+        speeds = np.asarray(self.users.samples_per_s, dtype=float)
+        low, high = float(1 / speeds.max()), math.inf
+        if self.users.data is not None:
+            high = float((np.asarray(self.users.data) / speeds).max())
+        return (
+            low if self.scale_min is None else self.scale_min,
+            high if self.scale_max is None else self.scale_max,
+        )
+
+    @property
+    def truncation_factor(self) -> float:
+        """C_t = this * sum_l (1 + p_t,l) / (1 - 2 p_t,l)."""
+        return self.constants.gradient**2 * 4 * len(self.users) / (len(self.users) - 1)
+
+    @property
+    def noise_factor(self) -> float:
+        """The part of B that falls with m is this / m."""
+        variances = np.broadcast_to(np.asarray(self.constants.noise, dtype=float) ** 2, len(self.users))
+        return float((variances / self.users.samples_per_s).sum()) / len(self.users) ** 2
+
+    def log_weights(self) -> np.ndarray:
+        """log of eta_t^2 * prod_{j>t} (1 - mu eta_j): how much round t's error is felt at the end."""
+        steps = np.asarray(self.steps, dtype=float)
+        kept = np.log1p(-self.constants.convexity * steps)
+        after: np.ndarray = kept[::-1].cumsum()[::-1] - kept
+        weights: np.ndarray = 2 * np.log(steps) + after
+        return weights
+
+
+def log_not_reached(rates: np.ndarray, layers: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logs of Q(L + 1 - l, rate) and of minus its derivative, both (rates, layers).
+
+    Q of a whole number k is the chance that a Poisson number is below k. Column l - 1 is layer l.
+    """
+    done = np.arange(layers)
+    log_factorial = np.concatenate(([0.0], np.log(np.arange(1, layers)).cumsum()))
+    density = np.log(rates)[:, None] * done - rates[:, None] - log_factorial
+    below = np.minimum(np.logaddexp.accumulate(density, axis=1), 0.0)
+    return below[:, ::-1], density[:, ::-1]
+
+
+def missed(deadlines_s: np.ndarray, scale: float, layers: int, users: int) -> np.ndarray:
+    """Lemma 1: p_t,l, the chance that no user reaches layer l in round t; (rounds, layers)."""
+    below, _ = log_not_reached(deadlines_s / scale, layers)
+    chances: np.ndarray = np.exp(users * below)
+    return chances
+
+
+def rate_at(problem: Problem, chance: float) -> float:
+    """The T/m at which p_1 is `chance`, by halving: layer 1 is missed most, so T_min(m) follows."""
+    wanted = math.log(chance) / len(problem.users)
+    low, high = 0.0, problem.layers + 1.0  # Q(L, L + 1) < 1/2
+    for _ in range(100):
+        middle = (low + high) / 2
+        below, _ = log_not_reached(np.array([middle]), problem.layers)
+        low, high = (middle, high) if below[0, 0] > wanted else (low, middle)
+    return high
+
+
+def batches(deadlines_s: np.ndarray, scale: float, users: Users) -> np.ndarray:
+    """B3: S_u,t = m P_u (1 - B_u / T_t), rounded down, one sample to all data; (rounds, users)."""
+    share = 1 - np.outer(1 / deadlines_s, users.link_s)
+    sizes = np.floor(scale * np.asarray(users.samples_per_s, dtype=float) * share * (1 + TOLERANCE))
+    most = 2**62 if users.data is None else np.asarray(users.data)
+    return sizes.clip(1, most).astype(np.int64)
+
+
+def errors(problem: Problem, deadlines_s: np.ndarray, scale: float) -> np.ndarray:
+    """B + C_t of every round (Theorem 1); infinite where a layer is missed half the time."""
+    known, chances = problem.constants, missed(deadlines_s, scale, problem.layers, len(problem.users))
+    gradient_noise = problem.noise_factor / scale + 6 * known.smoothness * known.heterogeneity
+    local = 8 * (problem.local_steps - 1) ** 2 * known.gradient**2
+    bad = chances >= 0.5
+    ratios = (1 + chances) / np.where(bad, 1.0, 1 - 2 * chances)
+    truncation: np.ndarray = np.where(bad, np.inf, ratios).sum(axis=1)
+    return gradient_noise + local + problem.truncation_factor * truncation
+
+
+def bound(problem: Problem, deadlines_s: np.ndarray, scale: float) -> float:
+    """Theorem 1: the expected squared distance to the optimum after the last round is at most this."""
+    kept = np.log1p(-problem.constants.convexity * np.asarray(problem.steps, dtype=float)).sum()
+    weighted = np.exp(problem.log_weights()) @ errors(problem, deadlines_s, scale)
+    return float(np.exp(kept) * problem.constants.distance + weighted)
+
+
+def distances(problem: Problem, deadlines_s: np.ndarray, scale: float) -> np.ndarray:
+    """The bound before the first round and after each one; the last is `bound`."""
+    found = [problem.constants.distance]
+    for step, error in zip(problem.steps, errors(problem, deadlines_s, scale), strict=True):
+        found.append((1 - problem.constants.convexity * step) * found[-1] + step**2 * float(error))
+    return np.array(found)
+
+
+def _numbers(
+    name: str, values: Sequence[float] | np.ndarray, least: float = -math.inf, above: float = -math.inf
+) -> np.ndarray:
+    numbers = np.asarray(values, dtype=float)
+    if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
+        raise ConfigError(f"{name} is {values}; give finite numbers, at least one")
+    if (numbers < least).any() or (numbers <= above).any():
+        limit = f"at least {least:g}" if least > above else f"above {above:g}"
+        raise ConfigError(f"{name} has {numbers.min():g}; every one has to be {limit}")
+    return numbers

@@ -1,0 +1,436 @@
+import math
+import re
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import LinearConstraint, minimize
+from scipy.special import gammaincc
+
+from fedpace.core.errors import ConfigError
+from fedpace.planning.deadline_bound import (
+    Constants,
+    Problem,
+    Users,
+    batches,
+    bound,
+    log_not_reached,
+    missed,
+)
+from fedpace.planning.deadlines import LINK_MARGIN, choose_rounds, plan, replan, smallest_budget
+
+KNOWN = Constants(
+    convexity=0.05, smoothness=1.0, gradient=1.0, noise=5.0, heterogeneity=0.1, distance=20.0
+)
+FLEET = Users(
+    samples_per_s=(200.0, 120.0, 80.0, 50.0, 20.0, 10.0), link_s=(0.1, 0.3, 0.2, 0.5, 1.0, 0.4)
+)
+
+
+def decaying(rounds, first=0.2, by=0.1):
+    return tuple(first / (1 + by * t) for t in range(rounds))
+
+
+def at_random(rng, rounds):
+    """A problem and a budget; some are tight, some have long links, some a limit on the scale."""
+    users = int(rng.integers(2, 40))
+    speeds = rng.lognormal(3, 1, users)
+    links = rng.uniform(0, 1, users) * 10 ** rng.uniform(-2, 1)
+    known = Constants(
+        convexity=float(rng.choice([0.0, 0.01, 0.3])),
+        smoothness=float(rng.uniform(0.5, 2)),
+        gradient=float(10 ** rng.uniform(-1, 1)),
+        noise=tuple(10 ** rng.uniform(-1, 1.5, users)),
+        heterogeneity=float(rng.uniform(0, 1)),
+        distance=float(rng.uniform(0, 10)),
+    )
+    problem = Problem(
+        layers=int(rng.integers(1, 14)),
+        steps=tuple(np.sort(rng.uniform(0.01, 0.5, rounds))[::-1]),
+        users=Users(tuple(speeds), tuple(links)),
+        constants=known,
+        local_steps=int(rng.integers(1, 4)),
+        scale_max=float(rng.choice([2.0, math.inf])),
+    )
+    return problem, smallest_budget(problem) * float(1 + 10 ** rng.uniform(-1.5, 2))
+
+
+problems = st.builds(
+    lambda seed, rounds: at_random(np.random.default_rng(seed), rounds),
+    st.integers(0, 2**32),
+    st.integers(1, 30),
+)
+
+
+def as_in_the_paper(problem, deadlines, scale):
+    """Theorem 1 again, written from the formulas one after the other."""
+    known, number = problem.constants, len(problem.users)
+    noises = np.broadcast_to(known.noise, number)
+    fixed = sum(noises**2 / (scale * np.array(problem.users.samples_per_s))) / number**2
+    fixed += 6 * known.smoothness * known.heterogeneity
+    fixed += 8 * (problem.local_steps - 1) ** 2 * known.gradient**2
+    distance = known.distance
+    for step, deadline in zip(problem.steps, deadlines, strict=True):
+        chances = gammaincc(np.arange(1, problem.layers + 1), deadline / scale) ** number
+        if chances.max() >= 0.5:
+            return math.inf
+        truncated = known.gradient**2 * 4 * number / (number - 1)
+        truncated *= sum((1 + chances) / (1 - 2 * chances))
+        distance = (1 - known.convexity * step) * distance + step**2 * (fixed + truncated)
+    return distance
+
+
+def oracle(problem, budget, grid=24):
+    """trust-constr as in the paper: finite differences, from equal deadlines and a grid over m."""
+    rounds, (least, most) = problem.rounds, problem.scales
+    floor = max(problem.users.link_s) * (1 + LINK_MARGIN)
+    edge = smallest_budget(replace(problem, scale_min=1e6, scale_max=math.inf)) / rounds / 1e6
+    equal = budget / rounds
+    most = min(most, equal / edge)
+
+    def cost(point):
+        value = as_in_the_paper(problem, point[:-1] * equal, point[-1] * most)
+        return value if math.isfinite(value) else 1e12
+
+    scales = np.geomspace(least, most * (1 - 1e-4), grid) / most if least < most else [1.0]
+    start = min((np.array([1.0] * rounds + [scale]) for scale in scales), key=cost)
+    rows = np.vstack(
+        [np.append(np.ones(rounds), 0), np.column_stack([np.eye(rounds), np.zeros(rounds)])]
+    )
+    reach = np.column_stack([np.eye(rounds), np.full(rounds, -edge * most / equal)])
+    inside = [
+        LinearConstraint(rows, [0] + [floor / equal] * rounds, [rounds] + [np.inf] * rounds),
+        LinearConstraint(reach, 0, np.inf, keep_feasible=True),
+        LinearConstraint(np.eye(rounds + 1)[-1:], least / most, 1, keep_feasible=True),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = minimize(
+            cost,
+            start,
+            method="trust-constr",
+            constraints=inside,
+            options={"maxiter": 300, "gtol": 1e-10},
+        )
+    deadlines, scale = found.x[:-1] * equal, found.x[-1] * most
+    kept = deadlines.sum() <= budget * (1 + 1e-9) and deadlines.min() >= floor * (1 - 1e-9)
+    return (
+        as_in_the_paper(problem, deadlines, scale) if kept and scale >= least * (1 - 1e-9) else math.inf
+    )
+
+
+def test_the_chance_below_a_count_is_the_incomplete_gamma_function():
+    rates = np.geomspace(0.01, 300, 50)
+    below, density = log_not_reached(rates, 40)
+    expected = gammaincc(np.arange(40, 0, -1), rates[:, None])
+    assert np.allclose(np.exp(below), expected, rtol=1e-10)
+    step = 1e-5 * rates
+    falls = (
+        np.exp(log_not_reached(rates - step, 40)[0]) - np.exp(log_not_reached(rates + step, 40)[0])
+    ) / (2 * step[:, None])
+    assert np.allclose(np.exp(density), falls, rtol=1e-5, atol=1e-7)
+
+
+def test_lemma_1_is_what_poisson_draws_show():
+    rng, draws, users, layers = np.random.default_rng(1), 200_000, 5, 6
+    for rate in (2.0, 4.0, 7.0):
+        depth = rng.poisson(rate, (draws, users)).max(axis=1)
+        seen = np.array([(depth < layers + 1 - layer).mean() for layer in range(1, layers + 1)])
+        predicted = missed(np.array([3 * rate]), 3.0, layers, users)[0]
+        error = np.sqrt(predicted * (1 - predicted) / draws)
+        assert (np.abs(seen - predicted) <= 4 * error + 1e-12).all()
+
+
+def test_lemma_1_is_an_upper_bound_for_exponential_layers_and_whole_batches():
+    rng, draws, layers, deadline, scale = np.random.default_rng(2), 50_000, 5, 6.0, 1.7
+    sizes = batches(np.array([deadline]), scale, FLEET)[0]
+    mean_s = sizes / np.array(FLEET.samples_per_s)
+    ends = rng.exponential(mean_s[:, None], (draws, len(FLEET), layers)).cumsum(axis=2)
+    depth = (ends <= deadline - np.array(FLEET.link_s)[:, None]).sum(axis=2).max(axis=1)
+    seen = np.array([(depth < layers + 1 - layer).mean() for layer in range(1, layers + 1)])
+    predicted = missed(np.array([deadline]), scale, layers, len(FLEET))[0]
+    error = np.sqrt(predicted * (1 - predicted) / draws)
+    assert (seen <= predicted + 4 * error).all()
+    assert seen[0] > predicted[0] / 3  # and it is not an idle one
+
+
+@given(problems)
+def test_the_bound_is_theorem_1(given):
+    problem, budget = given
+    found = plan(problem, budget)
+    expected = as_in_the_paper(problem, found.deadlines_s, found.scale)
+    assert found.bound == pytest.approx(expected, rel=1e-9)
+    assert found.distances[-1] == pytest.approx(expected, rel=1e-9)
+    assert found.distances[0] == problem.constants.distance
+    chances = [
+        gammaincc(problem.layers + 1 - layer, found.deadlines_s / found.scale) ** len(problem.users)
+        for layer in range(1, problem.layers + 1)
+    ]
+    assert np.allclose(found.reached, 1 - np.transpose(chances), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 5, 8, 11, 20, 50, 100, 200])
+def test_truncation_is_convex_in_the_deadline(layers):
+    for users in (2, 3, 5, 10, 30, 100, 1000, 10_000):
+        problem = Problem(layers, (0.1,), Users((1.0,) * users, (0.0,) * users), KNOWN, scale_min=1.0)
+        rates = smallest_budget(problem) + np.geomspace(1e-3, 3 * layers + 20, 2000)
+        chances = missed(rates, 1.0, layers, users)
+        values = ((1 + chances) / (1 - 2 * chances)).sum(axis=1)
+        slopes = np.diff(values) / np.diff(rates)
+        assert (np.diff(slopes) >= -1e-9 * np.abs(values).max()).all()
+        assert (np.diff(slopes)[:100] > 0).all()
+
+
+def test_the_fast_solver_is_as_good_as_trust_constr():
+    rng, ended = np.random.default_rng(5), 0
+    for _ in range(50):
+        problem, budget = at_random(rng, int(rng.integers(4, 9)))
+        found, other = plan(problem, budget), oracle(problem, budget)
+        assert math.isfinite(found.bound)
+        assert found.bound <= other * (1 + 1e-6)
+        ended += math.isfinite(other)
+    assert ended >= 40
+
+
+def test_no_point_of_a_fine_grid_is_better_for_two_rounds():
+    rng = np.random.default_rng(6)
+    for _ in range(6):
+        problem, budget = at_random(rng, 2)
+        found = plan(problem, budget)
+        floor = max(problem.users.link_s) * (1 + LINK_MARGIN)
+        best = math.inf
+        for first in np.linspace(floor, budget - floor, 81):
+            low, high = problem.scales
+            for scale in np.geomspace(low, min(high, 40 * found.scale), 81):
+                best = min(best, bound(problem, np.array([first, budget - first]), float(scale)))
+        assert found.bound <= best * (1 + 1e-9)
+        assert best <= found.bound * 1.05
+
+
+@given(problems)
+def test_a_plan_keeps_every_limit(given):
+    problem, budget = given
+    found = plan(problem, budget)
+    low, high = problem.scales
+    assert math.fsum(found.deadlines_s) <= budget
+    assert math.fsum(found.deadlines_s) >= budget * (1 - 1e-9)
+    assert found.deadlines_s.min() >= max(problem.users.link_s) * (1 + LINK_MARGIN) * (1 - 1e-9)
+    assert low <= found.scale <= high
+    assert found.reached.min() > 0.5
+    assert math.isfinite(found.bound)
+
+
+@given(problems, st.floats(-2, 2), st.floats(-2, 2), st.integers(0, 2**32))
+def test_no_small_exchange_between_rounds_or_of_the_scale_helps(given, shift, stretch, seed):
+    problem, budget = given
+    found = plan(problem, budget)
+    rng, deadlines = np.random.default_rng(seed), found.deadlines_s.copy()
+    one, two = rng.integers(0, problem.rounds, 2)
+    deadlines[one] += 0.01 * shift * found.deadlines_s.min()
+    deadlines[two] -= 0.01 * shift * found.deadlines_s.min()
+    low, high = problem.scales
+    scale = min(max(found.scale * (1 + 0.01 * stretch), low), high)
+    if deadlines.min() >= max(problem.users.link_s) * (1 + LINK_MARGIN):
+        assert found.bound <= bound(problem, deadlines, scale) * (1 + 1e-8)
+
+
+def test_deadlines_fall_with_a_falling_step_and_are_flat_with_a_constant_one():
+    convex = replace(KNOWN, convexity=0.0)
+    falling = plan(Problem(8, decaying(40), FLEET, convex), 400).deadlines_s
+    assert (np.diff(falling) < 0).all()
+    flat = plan(Problem(8, (0.1,) * 40, FLEET, convex), 400).deadlines_s
+    assert np.allclose(flat, 10, rtol=1e-9)
+    nearly = plan(Problem(8, (0.1,) * 40, FLEET, replace(KNOWN, convexity=0.01)), 400).deadlines_s
+    assert nearly.max() / nearly.min() < 1.01
+
+
+@given(problems)
+def test_a_round_that_weighs_more_gets_a_longer_deadline(given):
+    problem, budget = given
+    deadlines = plan(problem, budget).deadlines_s[np.argsort(problem.log_weights())]
+    assert (np.diff(deadlines) >= -1e-9 * budget).all()
+
+
+@given(problems)
+def test_an_infeasible_budget_is_refused_with_the_smallest_that_works(given):
+    problem, _ = given
+    with pytest.raises(ConfigError, match=r"at least that") as refusal:
+        plan(problem, smallest_budget(problem) * 0.99)
+    named = float(re.search(r"rounds need (\S+) s", str(refusal.value))[1])
+    assert math.isfinite(plan(problem, named).bound)
+    with pytest.raises(ConfigError):
+        plan(problem, named * 0.999)
+    assert math.isfinite(plan(problem, smallest_budget(problem)).bound)
+
+
+def test_the_refusal_says_how_many_rounds_would_fit():
+    problem = Problem(8, decaying(40), FLEET, KNOWN)
+    with pytest.raises(ConfigError, match=r"plan at most 19 rounds"):
+        plan(problem, smallest_budget(problem) * 19.5 / 40)
+    plan(replace(problem, steps=problem.steps[:19]), smallest_budget(problem) * 19.5 / 40)
+    for wrong in (0.0, -3.0, math.nan, math.inf):
+        with pytest.raises(ConfigError, match="finite budget"):
+            plan(problem, wrong)
+
+
+@given(problems, st.floats(1e-3, 1e3))
+def test_scaling_all_times_scales_the_plan_and_nothing_else(given, factor):
+    problem, budget = given
+    users = problem.users
+    slower = Users(
+        tuple(speed / factor for speed in users.samples_per_s),
+        tuple(link * factor for link in users.link_s),
+    )
+    limit = None if problem.scale_max is None else problem.scale_max * factor
+    found = plan(problem, budget)
+    other = plan(replace(problem, users=slower, scale_max=limit), budget * factor)
+    assert np.allclose(other.deadlines_s, found.deadlines_s * factor, rtol=1e-5)
+    assert other.scale == pytest.approx(found.scale * factor, rel=1e-5)
+    assert other.bound == pytest.approx(found.bound, rel=1e-9)
+    assert np.allclose(other.reached, found.reached, atol=1e-5)
+    assert np.abs(other.batches - found.batches).max() <= 1 + 1e-4 * found.batches.max()
+
+
+@given(problems, st.integers(1, 500))
+def test_batches_follow_speed_and_link_between_one_sample_and_all_data(given, data):
+    problem, budget = given
+    users = replace(problem.users, data=(data,) * len(problem.users))
+    if data / max(users.samples_per_s) < problem.scales[0]:
+        return
+    found = plan(replace(problem, users=users), budget)
+    raised = 0
+    for deadline, row in zip(found.deadlines_s, found.batches.tolist(), strict=True):
+        for speed, link, batch in zip(users.samples_per_s, users.link_s, row, strict=True):
+            exact = found.scale * speed * (1 - link / deadline)
+            raised += exact < 1 - 1e-6
+            assert batch == min(max(math.floor(exact * (1 + 1e-9)), 1), data)
+    assert found.raised >= raised
+
+
+def test_the_scale_stops_where_every_batch_is_all_data():
+    users = replace(FLEET, data=(100,) * len(FLEET), link_s=(0.0,) * len(FLEET))
+    found = plan(Problem(8, decaying(10), users, KNOWN), 1e7)
+    assert found.scale == pytest.approx(100 / 10)
+    assert (found.batches == 100).all()
+
+
+@given(problems, st.floats(1, 10))
+def test_a_larger_budget_never_worsens_the_bound(given, factor):
+    problem, budget = given
+    assert plan(problem, budget * factor).bound <= plan(problem, budget).bound * (1 + 1e-9)
+
+
+@given(problems, st.integers(2, 4))
+def test_more_users_of_the_same_kind_never_worsen_the_bound(given, copies):
+    problem, budget = given
+    users = Users(tuple(problem.users.samples_per_s) * copies, tuple(problem.users.link_s) * copies)
+    noise = tuple(np.broadcast_to(problem.constants.noise, len(problem.users)).tolist()) * copies
+    more = replace(problem, users=users, constants=replace(problem.constants, noise=noise))
+    assert plan(more, budget).bound <= plan(problem, budget).bound * (1 + 1e-9)
+
+
+def test_constants_that_are_wrong_by_two_move_the_plan_moderately():
+    problem = Problem(11, decaying(100), FLEET, KNOWN)
+    found = plan(problem, 1000)
+    for name in ("convexity", "smoothness", "gradient", "noise", "heterogeneity", "distance"):
+        for factor in (0.5, 2.0):
+            wrong = replace(KNOWN, **{name: getattr(KNOWN, name) * factor})
+            other = plan(replace(problem, constants=wrong), 1000)
+            assert 0.9 < other.scale / found.scale < 1.11
+            assert np.abs(other.deadlines_s / found.deadlines_s - 1).max() < 0.03
+            lost = bound(problem, other.deadlines_s, other.scale) / found.bound - 1
+            assert -1e-9 <= lost < 0.001
+
+
+@given(problems, st.floats(0.1, 10))
+def test_only_ratios_of_the_constants_shape_a_plan(given, factor):
+    problem, budget = given
+    known = problem.constants
+    noise = tuple(factor * np.broadcast_to(known.noise, len(problem.users)))
+    other = replace(
+        problem,
+        constants=Constants(known.convexity, 1.0, known.gradient * factor, noise, 0.0, 0.0),
+        local_steps=1,
+    )
+    found, same = plan(problem, budget), plan(other, budget)
+    assert np.allclose(found.deadlines_s, same.deadlines_s, rtol=1e-5)
+    assert found.scale == pytest.approx(same.scale, rel=1e-5)
+
+
+def test_the_number_of_rounds_is_the_best_of_all():
+    known = replace(KNOWN, convexity=0.3, distance=100.0, noise=20.0)
+    problem = Problem(6, (0.1,) * 300, FLEET, known)
+    tried = {}
+    for rounds in range(1, 301):
+        part = replace(problem, steps=problem.steps[:rounds])
+        if smallest_budget(part) <= 300:
+            tried[rounds] = plan(part, 300).bound
+    best = min(tried, key=tried.get)
+    assert 5 < best < 250
+    assert choose_rounds(problem, 300).problem.rounds == best
+    assert choose_rounds(problem, 300, range(1, 6)).problem.rounds == 5
+    chosen = choose_rounds(problem, 300, range(10, 301, 50))
+    assert chosen.bound == min(tried[r] for r in range(10, 301, 50) if r in tried)
+
+
+def test_rounds_that_cannot_be_are_refused():
+    problem = Problem(6, decaying(30), FLEET, KNOWN)
+    for rounds in ([], [0, 1], [31]):
+        with pytest.raises(ConfigError, match="between 1 and the 30 steps"):
+            choose_rounds(problem, 300, rounds)
+    with pytest.raises(ConfigError, match="20 rounds need"):
+        choose_rounds(problem, 1.5, [20, 25])
+
+
+@settings(max_examples=30)
+@given(problems, st.floats(0, 1))
+def test_replanning_without_news_repeats_what_is_left_of_the_plan(given, part):
+    problem, budget = given
+    problem = replace(problem, constants=replace(problem.constants, noise=0.0))  # m stays at its least
+    found = plan(problem, budget)
+    done = int(part * (problem.rounds - 1))
+    again = replan(found, done, math.fsum(found.deadlines_s[done:]))
+    assert np.allclose(again.deadlines_s, found.deadlines_s[done:], rtol=1e-4)
+    assert again.bound == pytest.approx(found.bound, rel=1e-8)
+
+
+def test_replanning_uses_current_estimates_and_what_is_left():
+    found = plan(Problem(8, decaying(20), FLEET, KNOWN), 200)
+    assert replan(found, 5, 150).bound <= found.bound * 1.01
+    slower = replace(FLEET, samples_per_s=tuple(speed / 2 for speed in FLEET.samples_per_s))
+    other = replan(found, 5, 120, users=slower, constants=replace(KNOWN, distance=1.0))
+    assert other.problem.rounds == 15
+    assert math.fsum(other.deadlines_s) <= 120
+    assert other.problem.users == slower
+    assert other.distances[0] == 1.0
+    for done in (-1, 20):
+        with pytest.raises(ConfigError, match="at least one is left"):
+            replan(found, done, 100)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: Users((1.0, 0.0), (0.0, 0.0)), "samples_per_s has 0; every one has to be above 0"),
+        (lambda: Users((1.0, 2.0), (0.0, -1.0)), "link_s has -1; every one has to be at least 0"),
+        (lambda: Users((1.0, 2.0), (0.0,)), "2 speeds, 1 link times"),
+        (lambda: Users((1.0, 2.0), (0.0, 0.0), (0, 1)), "data has 0"),
+        (lambda: Users((1.0,), (0.0,)), "give at least 2"),
+        (lambda: Users((1.0, math.nan), (0.0, 0.0)), "give finite numbers"),
+        (lambda: replace(KNOWN, gradient=0.0), "gradient has 0"),
+        (lambda: replace(KNOWN, convexity=-1.0), "convexity has -1"),
+        (lambda: replace(KNOWN, noise=(-1.0, 1.0)), "noise has -1"),
+        (lambda: Problem(0, (0.1,), FLEET, KNOWN), "layers is 0"),
+        (lambda: Problem(2, (), FLEET, KNOWN), "steps is"),
+        (lambda: Problem(2, (20.0,), FLEET, KNOWN), "not below 1"),
+        (lambda: Problem(2, (0.1,), FLEET, replace(KNOWN, noise=(1.0, 1.0))), "2 entries"),
+        (lambda: Problem(2, (0.1,), FLEET, KNOWN, scale_max=1e-6), "is empty or not positive"),
+        (lambda: Problem(2, (0.1,), FLEET, KNOWN, scale_min=0.0), "is empty or not positive"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(wrong, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        wrong()

@@ -8,7 +8,13 @@ import time
 
 import pytest
 
-COMMAND = (sys.executable, "-c", "from fedpace.cli import main; main()")
+START = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+from fedpace.cli import main
+main()
+"""
+COMMAND = (sys.executable, "-c", START)
 CONFIG = """
 name = "Small test"
 clients = 12

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -15,8 +14,8 @@ from fedpace.data import catalogue
 from fedpace.data.catalogue import File, Form, Known
 from tests.loopback import serving
 from tests.shared_data import real_data
+from tests.test_cli import COMMAND
 
-COMMAND = (sys.executable, "-c", "from fedpace.cli import main; main()")
 NAMES = ("mnist", "fashion-mnist", "cifar10")
 CONTENT = b"seven and eight"
 

@@ -1,3 +1,5 @@
+"""The solver against trust-constr, brute force and the limits that a plan has to keep."""
+
 import math
 import re
 import warnings
@@ -8,79 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize
-from scipy.special import gammaincc
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import (
     Constants,
     Problem,
     Users,
-    batches,
     bound,
-    log_not_reached,
-    missed,
 )
 from fedpace.planning.deadlines import LINK_MARGIN, choose_rounds, plan, replan, smallest_budget
-
-KNOWN = Constants(
-    convexity=0.05, smoothness=1.0, gradient=1.0, noise=5.0, heterogeneity=0.1, distance=20.0
-)
-FLEET = Users(
-    samples_per_s=(200.0, 120.0, 80.0, 50.0, 20.0, 10.0), link_s=(0.1, 0.3, 0.2, 0.5, 1.0, 0.4)
-)
-
-
-def decaying(rounds, first=0.2, by=0.1):
-    return tuple(first / (1 + by * t) for t in range(rounds))
-
-
-def at_random(rng, rounds):
-    """A problem and a budget; some are tight, some have long links, some a limit on the scale."""
-    users = int(rng.integers(2, 40))
-    speeds = rng.lognormal(3, 1, users)
-    links = rng.uniform(0, 1, users) * 10 ** rng.uniform(-2, 1)
-    known = Constants(
-        convexity=float(rng.choice([0.0, 0.01, 0.3])),
-        smoothness=float(rng.uniform(0.5, 2)),
-        gradient=float(10 ** rng.uniform(-1, 1)),
-        noise=tuple(10 ** rng.uniform(-1, 1.5, users)),
-        heterogeneity=float(rng.uniform(0, 1)),
-        distance=float(rng.uniform(0, 10)),
-    )
-    problem = Problem(
-        layers=int(rng.integers(1, 14)),
-        steps=tuple(np.sort(rng.uniform(0.01, 0.5, rounds))[::-1]),
-        users=Users(tuple(speeds), tuple(links)),
-        constants=known,
-        local_steps=int(rng.integers(1, 4)),
-        scale_max=float(rng.choice([2.0, math.inf])),
-    )
-    return problem, smallest_budget(problem) * float(1 + 10 ** rng.uniform(-1.5, 2))
-
-
-problems = st.builds(
-    lambda seed, rounds: at_random(np.random.default_rng(seed), rounds),
-    st.integers(0, 2**32),
-    st.integers(1, 30),
-)
-
-
-def as_in_the_paper(problem, deadlines, scale):
-    """Theorem 1 again, written from the formulas one after the other."""
-    known, number = problem.constants, len(problem.users)
-    noises = np.broadcast_to(known.noise, number)
-    fixed = sum(noises**2 / (scale * np.array(problem.users.samples_per_s))) / number**2
-    fixed += 6 * known.smoothness * known.heterogeneity
-    fixed += 8 * (problem.local_steps - 1) ** 2 * known.gradient**2
-    distance = known.distance
-    for step, deadline in zip(problem.steps, deadlines, strict=True):
-        chances = gammaincc(np.arange(1, problem.layers + 1), deadline / scale) ** number
-        if chances.max() >= 0.5:
-            return math.inf
-        truncated = known.gradient**2 * 4 * number / (number - 1)
-        truncated *= sum((1 + chances) / (1 - 2 * chances))
-        distance = (1 - known.convexity * step) * distance + step**2 * (fixed + truncated)
-    return distance
+from tests.planning.deadline_cases import FLEET, KNOWN, as_in_the_paper, at_random, decaying, problems
 
 
 def oracle(problem, budget, grid=24):
@@ -120,68 +59,6 @@ def oracle(problem, budget, grid=24):
     return (
         as_in_the_paper(problem, deadlines, scale) if kept and scale >= least * (1 - 1e-9) else math.inf
     )
-
-
-def test_the_chance_below_a_count_is_the_incomplete_gamma_function():
-    rates = np.geomspace(0.01, 300, 50)
-    below, density = log_not_reached(rates, 40)
-    expected = gammaincc(np.arange(40, 0, -1), rates[:, None])
-    assert np.allclose(np.exp(below), expected, rtol=1e-10)
-    step = 1e-5 * rates
-    falls = (
-        np.exp(log_not_reached(rates - step, 40)[0]) - np.exp(log_not_reached(rates + step, 40)[0])
-    ) / (2 * step[:, None])
-    assert np.allclose(np.exp(density), falls, rtol=1e-5, atol=1e-7)
-
-
-def test_lemma_1_is_what_poisson_draws_show():
-    rng, draws, users, layers = np.random.default_rng(1), 200_000, 5, 6
-    for rate in (2.0, 4.0, 7.0):
-        depth = rng.poisson(rate, (draws, users)).max(axis=1)
-        seen = np.array([(depth < layers + 1 - layer).mean() for layer in range(1, layers + 1)])
-        predicted = missed(np.array([3 * rate]), 3.0, layers, users)[0]
-        error = np.sqrt(predicted * (1 - predicted) / draws)
-        assert (np.abs(seen - predicted) <= 4 * error + 1e-12).all()
-
-
-def test_lemma_1_is_an_upper_bound_for_exponential_layers_and_whole_batches():
-    rng, draws, layers, deadline, scale = np.random.default_rng(2), 50_000, 5, 6.0, 1.7
-    sizes = batches(np.array([deadline]), scale, FLEET)[0]
-    mean_s = sizes / np.array(FLEET.samples_per_s)
-    ends = rng.exponential(mean_s[:, None], (draws, len(FLEET), layers)).cumsum(axis=2)
-    depth = (ends <= deadline - np.array(FLEET.link_s)[:, None]).sum(axis=2).max(axis=1)
-    seen = np.array([(depth < layers + 1 - layer).mean() for layer in range(1, layers + 1)])
-    predicted = missed(np.array([deadline]), scale, layers, len(FLEET))[0]
-    error = np.sqrt(predicted * (1 - predicted) / draws)
-    assert (seen <= predicted + 4 * error).all()
-    assert seen[0] > predicted[0] / 3  # and it is not an idle one
-
-
-@given(problems)
-def test_the_bound_is_theorem_1(given):
-    problem, budget = given
-    found = plan(problem, budget)
-    expected = as_in_the_paper(problem, found.deadlines_s, found.scale)
-    assert found.bound == pytest.approx(expected, rel=1e-9)
-    assert found.distances[-1] == pytest.approx(expected, rel=1e-9)
-    assert found.distances[0] == problem.constants.distance
-    chances = [
-        gammaincc(problem.layers + 1 - layer, found.deadlines_s / found.scale) ** len(problem.users)
-        for layer in range(1, problem.layers + 1)
-    ]
-    assert np.allclose(found.reached, 1 - np.transpose(chances), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3, 5, 8, 11, 20, 50, 100, 200])
-def test_truncation_is_convex_in_the_deadline(layers):
-    for users in (2, 3, 5, 10, 30, 100, 1000, 10_000):
-        problem = Problem(layers, (0.1,), Users((1.0,) * users, (0.0,) * users), KNOWN, scale_min=1.0)
-        rates = smallest_budget(problem) + np.geomspace(1e-3, 3 * layers + 20, 2000)
-        chances = missed(rates, 1.0, layers, users)
-        values = ((1 + chances) / (1 - 2 * chances)).sum(axis=1)
-        slopes = np.diff(values) / np.diff(rates)
-        assert (np.diff(slopes) >= -1e-9 * np.abs(values).max()).all()
-        assert (np.diff(slopes)[:100] > 0).all()
 
 
 def test_the_fast_solver_is_as_good_as_trust_constr():

@@ -147,7 +147,14 @@ class _Parts:
         model, samples, learning = _task(config, plan, task, timed, device, stack)
         train = plan.train
         context = Context(
-            config.seed, len(samples), model, train.batch_size, train.epochs, steps=train.steps
+            config.seed,
+            len(samples),
+            model,
+            train.batch_size,
+            train.epochs,
+            steps=train.steps,
+            lr=train.lr,
+            decay=train.decay,
         )
         values = configs.plain(config)
         del values["policies"], values["compare"], values["policy"]

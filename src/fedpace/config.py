@@ -56,7 +56,8 @@ class Config:
         default_factory=lambda: {"kind": "phones"}
     )
     profile: Annotated[
-        Literal["flops", "clock", "ideal"], "where layer costs come from: counted, timed, or by size"
+        Literal["flops", "clock", "ideal", "even"],
+        "where layer costs come from: counted, timed, by size, or the same for every layer",
     ] = "flops"
     timing_only: Annotated[bool, "no training: who does what when"] = False
     partition: PartitionSettings = field(default_factory=PartitionSettings)

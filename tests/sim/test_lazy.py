@@ -2,7 +2,7 @@
 
 import torch
 
-from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Work
 from fedpace.core.events import Arrived, Rates
 from fedpace.learn.weights import Update, Weights
 from fedpace.sim.lazy import LazyLearner
@@ -77,7 +77,7 @@ def learner(appetite=1, recall=None):
 def give(a_learner, *tasks):
     for task in tasks:
         a_learner.opened(task, GLOBAL)
-        a_learner.will_arrive(arrival(task, at=float(100 - task)), 20)
+        a_learner.will_arrive(arrival(task, at=float(100 - task)), Work(20, steps=1))
 
 
 def aggregate(*tasks):

@@ -15,6 +15,10 @@ class Work:
     Exactly one of epochs and steps (batches) is set; batches done since a Probe count.
     depth: output-side layers to train and send, None for all of them.
     stop_at: the time at which computing must end; the client then sends what it has.
+    stop_in: None: it ends between two batches, after one at least; "layer": the backward pass is
+    stopped between two layers, and the layers that got a step are sent, if there are any.
+    width: share of every layer's channels to train and send, None for all of them.
+    estimate: True: also measure the loss around the model, see Measure.
     """
 
     batch_size: int
@@ -22,6 +26,9 @@ class Work:
     steps: int | None = None
     depth: int | None = None
     stop_at: float | None = None
+    stop_in: Literal["layer"] | None = None
+    width: float | None = None
+    estimate: bool | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -32,6 +39,15 @@ class Work:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise PolicyError(f"work has {name}={value}; it must be at least 1")
+        if self.width is not None and not 0 < self.width <= 1:
+            raise PolicyError(f"work has width={self.width}; it is a share, above 0 and at most 1")
+        if self.stop_in is not None and self.stop_at is None:
+            raise PolicyError(f"work has stop_in={self.stop_in!r} without stop_at; set both")
+        if sum(one is not None for one in (self.depth, self.width, self.stop_in)) > 1:
+            raise PolicyError(
+                f"work has depth={self.depth}, width={self.width}, stop_in={self.stop_in!r}; "
+                f"a model is cut in one way at a time, set at most one of them"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +119,11 @@ class Aggregate:
     rule "mix":  per layer, sum(weight * (the client's model - the slot's model)): the slot moves
     towards the models that clients sent, whatever it has become since they downloaded theirs.
     missing "skip": a layer's mean counts only the updates that carry it; "zero": the others count
-    as a zero delta. The result is the pseudo-gradient of the slot's server optimiser, whose
-    learning rate is `lr` where given. No tasks: an empty round, the model stays bit-identical.
+    as a zero delta. missed: for every layer, input first, the chance that no update carries it; a
+    layer's mean is divided by 1 - chance, so that on average it moves as if it were always carried.
+    Where updates carry parts of a layer's channels, means and sums are taken number by number. The
+    result is the pseudo-gradient of the slot's server optimiser, whose learning rate is `lr` where
+    given. No tasks: an empty round, the model stays bit-identical.
     """
 
     tasks: tuple[int, ...]
@@ -113,6 +132,7 @@ class Aggregate:
     missing: Literal["skip", "zero"] = "skip"
     lr: float | None = None
     slot: str = GLOBAL
+    missed: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +149,16 @@ class Blend:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Ask for one number per update: its L2 norm, or its distance from their weighted mean."""
+    """Ask for one number per update.
+
+    norm: its L2 norm; divergence: its distance from their weighted mean. Where the work asked for
+    estimates, about the loss on the last batch, else None: gradient: norm of its gradient at the
+    model that the client got; noise: root of the variance of one sample's gradient there;
+    smoothness: change of the gradient by training, over the distance that the model moved.
+    """
 
     request: int
-    what: Literal["norm", "divergence"]
+    what: Literal["norm", "divergence", "gradient", "noise", "smoothness"]
     tasks: tuple[int, ...]
     weights: tuple[float, ...] = ()
 

@@ -64,7 +64,9 @@ class Arrived:
 
     version: of the model the client downloaded; depth: layers the update carries (from the output);
     steps: batches done, of which the first `full_steps` trained the full model;
-    samples: distinct samples used; cut: stopped by its stop time before the work was done.
+    samples: distinct samples used; cut: stopped by its stop time before the work was done;
+    last_depth: layers that the last batch's backward pass got through, where it was stopped in one;
+    width: share of the channels that the update carries, None for all.
     """
 
     at: float
@@ -78,6 +80,8 @@ class Arrived:
     up_bytes: int
     cut: bool
     rates: Rates
+    last_depth: int | None = None
+    width: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

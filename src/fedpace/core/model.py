@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, PolicyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,28 @@ class LayerCost:
     backward: float
 
 
+@dataclass(frozen=True, slots=True)
+class Width:
+    """A model with the leading channels of every layer, as the share of all channels that it has.
+
+    compute: cost of its training step over that of the full model.
+    """
+
+    share: float
+    bytes: int
+    compute: float
+
+
 @dataclass(frozen=True)
 class ModelProfile:
     """Layers in execution order (input first), and the cost of every cut.
 
     A cut of depth d trains the last d layers; depth == len(layers) is the full model.
+    widths: thinner models of the same layers, those that a policy has asked for.
     """
 
     layers: tuple[LayerCost, ...]
+    widths: tuple[Width, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -46,6 +60,11 @@ class ModelProfile:
                 )
         if sum(layer.forward + layer.backward for layer in self.layers) <= 0:
             raise ConfigError("the whole model costs nothing to train; give positive layer costs")
+        for width in self.widths:
+            if not (0 < width.share <= 1 and width.bytes > 0 and width.compute > 0):
+                raise ConfigError(
+                    f"a width is {width}; shares lie in (0, 1], bytes and compute are positive"
+                )
 
     @classmethod
     def even(cls, layers: int, model_bytes: int, forward_share: float = 0.3) -> Self:
@@ -72,7 +91,30 @@ class ModelProfile:
     def idealised(self) -> "ModelProfile":
         """The paper's time model: a cut costs its share of the parameters, forward is free."""
         return ModelProfile(
-            tuple(LayerCost(la.name, la.bytes, 0.0, float(la.bytes)) for la in self.layers)
+            tuple(LayerCost(la.name, la.bytes, 0.0, float(la.bytes)) for la in self.layers), self.widths
+        )
+
+    def evened(self) -> "ModelProfile":
+        """ADEL-FL's time model (B1): every layer's backward pass costs the same, forward is free."""
+        return ModelProfile(
+            tuple(LayerCost(la.name, la.bytes, 0.0, 1.0) for la in self.layers), self.widths
+        )
+
+    def squared(self, shares: Sequence[float]) -> "ModelProfile":
+        """With widths by rule of thumb: half the channels are a quarter of the bytes and the work."""
+        widths = (
+            Width(share, max(round(self.total_bytes * share**2), 1), share**2) for share in shares
+        )
+        return ModelProfile(self.layers, tuple(widths))
+
+    def width(self, share: float) -> Width:
+        """The thinner model of that share; PolicyError where its cost is not known."""
+        for width in self.widths:
+            if width.share == share:
+                return width
+        raise PolicyError(
+            f"width {share:g} is asked for, but known are {[width.share for width in self.widths]}; "
+            f"name it in Policy.widths"
         )
 
     @property

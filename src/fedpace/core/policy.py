@@ -26,6 +26,7 @@ from fedpace.core.events import (
     Timer,
 )
 from fedpace.core.model import ModelProfile
+from fedpace.core.schedule import check_steps, step_size
 
 Commands = Iterable[Command]
 S = TypeVar("S")
@@ -37,7 +38,8 @@ class Context:
 
     clients: size of the fleet; batch_size, epochs, steps: the run's local training defaults, steps
     (batches) instead of epochs where they are set;
-    slack: share added to deadlines, 0 in simulation, some percent on real networks.
+    slack: share added to deadlines, 0 in simulation, some percent on real networks;
+    lr, decay: of local training, see `step_size`.
     """
 
     seed: int
@@ -47,6 +49,8 @@ class Context:
     epochs: int = 1
     slack: float = 0.0
     steps: int | None = None
+    lr: float = 0.05
+    decay: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("clients", "batch_size", "epochs", "steps"):
@@ -55,12 +59,17 @@ class Context:
                 raise ConfigError(f"{name} is {value}; it must be at least 1")
         if not self.slack >= 0:
             raise ConfigError(f"slack is {self.slack}; it must not be negative")
+        check_steps(self.lr, self.decay)
 
     def work(self, epochs: int | None = None) -> Work:
         """Whole-model work: `epochs` where a policy sets them, else what the run says."""
         if epochs is None and self.steps is not None:
             return Work(self.batch_size, steps=self.steps)
         return Work(self.batch_size, epochs=epochs or self.epochs)
+
+    def step_size(self, version: int) -> float:
+        """Learning rate of tasks that start from this version of a model."""
+        return step_size(self.lr, self.decay, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,11 @@ class Policy(Generic[S]):
         self.settings = settings
         self.context = context
         self._last_task = 0
+
+    @classmethod
+    def widths(cls, settings: S) -> tuple[float, ...]:
+        """Shares of the model's channels that the policy will ask for: it is told what they cost."""
+        return ()
 
     def new_task(self) -> int:
         """A task number that was never used before."""

@@ -229,6 +229,7 @@ class Session:
                 self._check_weights(command.tasks, command.weights)
                 if command.lr is not None and not (math.isfinite(command.lr) and command.lr > 0):
                     raise PolicyError(f"aggregation with learning rate {command.lr}")
+                self._check_missed(command)
                 self._use(command, command.tasks)
                 self._versions[command.slot] = self.version(command.slot) + 1
             case Blend():
@@ -280,9 +281,13 @@ class Session:
                 f"task {command.task} has depth {depth}, but the model has "
                 f"{self.policy.context.model.depth} layers"
             )
+        if command.work.width is not None:
+            self.policy.context.model.width(command.work.width)
         task = self._open.get(command.task)
         if task is None:
             self._open_task(command, probe=None)
+        elif command.work.width is not None:
+            raise PolicyError(f"task {command.task} has a width, but its probe sent the whole model")
         elif task.probe is None:
             raise PolicyError(f"task {command.task} has its work already")
         elif (
@@ -308,6 +313,20 @@ class Session:
         for number, weight in zip(tasks, weights, strict=True):
             if not (math.isfinite(weight) and weight > 0):
                 raise PolicyError(f"the update of task {number} has weight {weight}; use Drop instead")
+
+    def _check_missed(self, command: Aggregate) -> None:
+        if command.missed is None:
+            return
+        if command.rule != "mean" or command.missing != "skip":
+            raise PolicyError(
+                f"aggregation with missed={command.missed}, rule {command.rule!r} and missing "
+                f"{command.missing!r}; only a mean of those who carry a layer is corrected"
+            )
+        depth = self.policy.context.model.depth
+        if len(command.missed) != depth or not all(0 <= chance < 1 for chance in command.missed):
+            raise PolicyError(
+                f"aggregation with missed={command.missed}; give {depth} chances in [0, 1), one a layer"
+            )
 
     def _check_sources(self, command: Blend) -> None:
         sources, weights = command.sources, command.weights

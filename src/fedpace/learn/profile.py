@@ -1,7 +1,8 @@
 """What training a model to each depth costs, found by running one training step at every depth.
 
 "flops": operations counted, the same on every machine; "clock": seconds on this machine;
-"ideal": the TimelyFL paper's reading, cost proportional to the bytes that are trained.
+"ideal": the TimelyFL paper's reading, cost proportional to the bytes that are trained;
+"even": ADEL-FL's, every layer's backward pass costs the same and the forward pass nothing.
 """
 
 import time
@@ -21,7 +22,7 @@ from fedpace.core.model import LayerCost, ModelProfile
 from fedpace.learn.cut import Cut
 from fedpace.learn.layers import Bound, Layout
 
-Method = Literal["flops", "clock", "ideal"]
+Method = Literal["flops", "clock", "ideal", "even"]
 Loss = Callable[[Any, Tensor], Tensor]
 
 _REPEATS = 9
@@ -41,8 +42,9 @@ def profile(
     what the step at its depth costs more than the step one layer less deep.
     """
     bound = layout.bind(model)
-    if method == "ideal":
-        return _assemble(layout, [1.0] * layout.depth, [0.0] * (layout.depth + 1)).idealised()
+    if method in ("ideal", "even"):
+        bare = _assemble(layout, [1.0] * layout.depth, [0.0] * (layout.depth + 1))
+        return bare.idealised() if method == "ideal" else bare.evened()
     before = bound.read(layout.depth)
     try:
         with torch.random.fork_rng(devices=[]):

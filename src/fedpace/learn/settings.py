@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.schedule import check_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,10 @@ class TrainSettings:
     batch_size: Annotated[int, "samples a step"] = 20
     epochs: Annotated[int, "local epochs, where the policy does not choose them"] = 1
     steps: Annotated[int | None, "local steps (batches) instead of epochs"] = None
+    decay: Annotated[float, "lr of round t (from 0) is lr / (1 + decay * t); 0 keeps it"] = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ConfigError(f"lr is {self.lr}; set it above 0")
+        check_steps(self.lr, self.decay)
         for name in ("batch_size", "epochs", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:

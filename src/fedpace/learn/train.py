@@ -29,7 +29,10 @@ __all__ = ["Job", "TrainSettings", "Trainer", "Update"]
 class Job:
     """Work of one task: `steps` batches, the first `full_steps` of them with the full model.
 
-    depth: output-side layers that the other steps train and that the update carries.
+    depth: output-side layers that the other steps train and that the update carries;
+    version: of the model that it starts from, which decides the learning rate;
+    last_depth: where set, the last step's backward pass is stopped after so many layers;
+    width: share of every layer's channels that is trained and sent; estimate: see core's Measure.
     """
 
     client: int
@@ -38,6 +41,10 @@ class Job:
     full_steps: int
     depth: int
     batch_size: int
+    version: int = 0
+    last_depth: int | None = None
+    width: float | None = None
+    estimate: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.full_steps <= self.steps or self.steps < 1:

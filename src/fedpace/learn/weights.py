@@ -24,6 +24,15 @@ class Weights:
         return Weights(*(upload(one, device) for one in (self.params, self.buffers, self.counters)))
 
 
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Numbers about the loss on a task's last batch, as core's Measure names them; NaN: unknown."""
+
+    gradient: float
+    noise: float
+    smoothness: float
+
+
 @dataclass(frozen=True, eq=False)
 class Update:
     """What one task made of the last `depth` layers; each vector is a suffix of its kind in Weights.
@@ -31,6 +40,7 @@ class Update:
     params: new minus old, float32; buffers: new values, float32, since differences of statistics
     from stale models add up to nonsense, such as negative variances; counters: new values, int64;
     effort: how much local work is in it, the number of plain gradient steps that it amounts to.
+    width: where set, the vectors are those of the thinner model of all layers (see `width.Slim`).
     """
 
     depth: int
@@ -38,3 +48,5 @@ class Update:
     buffers: Tensor
     counters: Tensor
     effort: float
+    width: float | None = None
+    estimates: Estimates | None = None

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Work
 from fedpace.core.events import Arrived
 from fedpace.learn.pool import Executor
 from fedpace.learn.store import ModelStore
@@ -65,8 +65,19 @@ class LazyLearner:
         if self._recall is None:
             self._weights.setdefault(pin, self._store.weights(slot))
 
-    def will_arrive(self, event: Arrived, batch_size: int) -> None:
-        job = Job(event.client, event.task, event.steps, event.full_steps, event.depth, batch_size)
+    def will_arrive(self, event: Arrived, work: Work) -> None:
+        job = Job(
+            event.client,
+            event.task,
+            event.steps,
+            event.full_steps,
+            event.depth,
+            work.batch_size,
+            version=event.version,
+            last_depth=event.last_depth,
+            width=event.width,
+            estimate=work.estimate or False,
+        )
         self._pending[event.task] = _Pending(job, event.at)
 
     def forget(self, task: int) -> None:

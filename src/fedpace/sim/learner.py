@@ -8,7 +8,7 @@ happen anywhere between `will_arrive` and `aggregate`.
 from collections.abc import Sequence
 from typing import Protocol
 
-from fedpace.core.commands import Aggregate, Blend, Measure
+from fedpace.core.commands import Aggregate, Blend, Measure, Work
 from fedpace.core.errors import PolicyError
 from fedpace.core.events import Arrived
 
@@ -17,7 +17,7 @@ class Learner(Protocol):
     """The learning side of a simulated run."""
 
     def opened(self, task: int, slot: str) -> None: ...
-    def will_arrive(self, event: Arrived, batch_size: int) -> None: ...
+    def will_arrive(self, event: Arrived, work: Work) -> None: ...
     def forget(self, task: int) -> None: ...
     def aggregate(self, command: Aggregate) -> None: ...
     def blend(self, command: Blend) -> None: ...
@@ -31,7 +31,7 @@ class TimingOnly:
     def opened(self, task: int, slot: str) -> None:
         pass
 
-    def will_arrive(self, event: Arrived, batch_size: int) -> None:
+    def will_arrive(self, event: Arrived, work: Work) -> None:
         pass
 
     def forget(self, task: int) -> None:

@@ -259,4 +259,4 @@ class World:
             timeline.rates(batches, task.pace, task.way),
         )
         self._put(arrived)
-        self.learner.will_arrive(arrived, batches.size)
+        self.learner.will_arrive(arrived, work)

@@ -1,9 +1,12 @@
-"""Problems for the tests of deadlines, and the bound written a second time."""
+"""Problems for the tests of deadlines, the bound written a second time and a slow solver of it."""
 
 import math
+import warnings
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
+from scipy.optimize import LinearConstraint, minimize
 from scipy.special import gammaincc
 
 from fedpace.planning.deadline_bound import (
@@ -11,7 +14,7 @@ from fedpace.planning.deadline_bound import (
     Problem,
     Users,
 )
-from fedpace.planning.deadlines import smallest_budget
+from fedpace.planning.deadlines import LINK_MARGIN, smallest_budget
 
 KNOWN = Constants(
     convexity=0.05, smoothness=1.0, gradient=1.0, noise=5.0, heterogeneity=0.1, distance=20.0
@@ -49,6 +52,15 @@ def at_random(rng, rounds):
     return problem, smallest_budget(problem) * float(1 + 10 ** rng.uniform(-1.5, 2))
 
 
+def with_a_floor(rng, rounds):
+    """The same with a smallest rate, from hardly above what the bound needs to some times that."""
+    problem, budget = at_random(rng, rounds)
+    room = budget / smallest_budget(problem)
+    edge = smallest_budget(replace(problem, scale_min=1e6, scale_max=math.inf)) / rounds / 1e6
+    floored = replace(problem, rate_min=edge * float(1 + 10 ** rng.uniform(-2, 0.5)))
+    return floored, smallest_budget(floored) * room
+
+
 problems = st.builds(
     lambda seed, rounds: at_random(np.random.default_rng(seed), rounds),
     st.integers(0, 2**32),
@@ -72,3 +84,42 @@ def as_in_the_paper(problem, deadlines, scale):
         truncated *= sum((1 + chances) / (1 - 2 * chances))
         distance = (1 - known.convexity * step) * distance + step**2 * (fixed + truncated)
     return distance
+
+
+def oracle(problem, budget, grid=24):
+    """trust-constr as in the paper: finite differences, from equal deadlines and a grid over m."""
+    rounds, (least, most) = problem.rounds, problem.scales
+    floor = max(problem.users.link_s) * (1 + LINK_MARGIN)
+    edge = smallest_budget(replace(problem, scale_min=1e6, scale_max=math.inf)) / rounds / 1e6
+    equal = budget / rounds
+    most = min(most, equal / edge)
+
+    def cost(point):
+        value = as_in_the_paper(problem, point[:-1] * equal, point[-1] * most)
+        return value if math.isfinite(value) else 1e12
+
+    scales = np.geomspace(least, most * (1 - 1e-4), grid) / most if least < most else [1.0]
+    start = min((np.array([1.0] * rounds + [scale]) for scale in scales), key=cost)
+    rows = np.vstack(
+        [np.append(np.ones(rounds), 0), np.column_stack([np.eye(rounds), np.zeros(rounds)])]
+    )
+    reach = np.column_stack([np.eye(rounds), np.full(rounds, -edge * most / equal)])
+    inside = [
+        LinearConstraint(rows, [0] + [floor / equal] * rounds, [rounds] + [np.inf] * rounds),
+        LinearConstraint(reach, 0, np.inf, keep_feasible=True),
+        LinearConstraint(np.eye(rounds + 1)[-1:], least / most, 1, keep_feasible=True),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = minimize(
+            cost,
+            start,
+            method="trust-constr",
+            constraints=inside,
+            options={"maxiter": 300, "gtol": 1e-10},
+        )
+    deadlines, scale = found.x[:-1] * equal, found.x[-1] * most
+    kept = deadlines.sum() <= budget * (1 + 1e-9) and deadlines.min() >= floor * (1 - 1e-9)
+    return (
+        as_in_the_paper(problem, deadlines, scale) if kept and scale >= least * (1 - 1e-9) else math.inf
+    )

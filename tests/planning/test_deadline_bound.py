@@ -1,16 +1,21 @@
 """The bound and what it is made of, against simulation and against the formulas."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from scipy.special import gammaincc
+from scipy.stats import poisson
 
+from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import (
     Problem,
     Users,
     batches,
     log_not_reached,
     missed,
+    missed_at,
 )
 from fedpace.planning.deadlines import plan, smallest_budget
 from tests.planning.deadline_cases import FLEET, KNOWN, as_in_the_paper, problems
@@ -49,6 +54,22 @@ def test_lemma_1_is_an_upper_bound_for_exponential_layers_and_whole_batches():
     error = np.sqrt(predicted * (1 - predicted) / draws)
     assert (seen <= predicted + 4 * error).all()
     assert seen[0] > predicted[0] / 3  # and it is not an idle one
+
+
+def test_users_of_any_rates_miss_a_layer_when_each_of_them_does():
+    rates, layers = np.array([0.0, 0.3, 2.0, 5.5, 40.0]), 7
+    for chosen in (rates[:1], rates[:3], rates[1:4], rates):
+        expected = [
+            math.prod(float(poisson.cdf(layers - layer, rate)) for rate in chosen)
+            for layer in range(1, layers + 1)
+        ]
+        assert np.allclose(missed_at(chosen, layers), expected, rtol=1e-12, atol=0)
+    assert missed_at(rates[:0], 3).tolist() == [1.0, 1.0, 1.0]  # nobody was asked
+    equal = missed_at(np.full(5, 4.0), layers)
+    assert np.allclose(equal, missed(np.array([12.0]), 3.0, layers, 5)[0], rtol=1e-12)
+    for wrong in (-1.0, math.nan, math.inf):
+        with pytest.raises(ConfigError, match="at least 0"):
+            missed_at(np.array([1.0, wrong]), layers)
 
 
 @given(problems)

@@ -2,14 +2,12 @@
 
 import math
 import re
-import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import LinearConstraint, minimize
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import (
@@ -18,47 +16,21 @@ from fedpace.planning.deadline_bound import (
     Users,
     bound,
 )
-from fedpace.planning.deadlines import LINK_MARGIN, choose_rounds, plan, replan, smallest_budget
-from tests.planning.deadline_cases import FLEET, KNOWN, as_in_the_paper, at_random, decaying, problems
-
-
-def oracle(problem, budget, grid=24):
-    """trust-constr as in the paper: finite differences, from equal deadlines and a grid over m."""
-    rounds, (least, most) = problem.rounds, problem.scales
-    floor = max(problem.users.link_s) * (1 + LINK_MARGIN)
-    edge = smallest_budget(replace(problem, scale_min=1e6, scale_max=math.inf)) / rounds / 1e6
-    equal = budget / rounds
-    most = min(most, equal / edge)
-
-    def cost(point):
-        value = as_in_the_paper(problem, point[:-1] * equal, point[-1] * most)
-        return value if math.isfinite(value) else 1e12
-
-    scales = np.geomspace(least, most * (1 - 1e-4), grid) / most if least < most else [1.0]
-    start = min((np.array([1.0] * rounds + [scale]) for scale in scales), key=cost)
-    rows = np.vstack(
-        [np.append(np.ones(rounds), 0), np.column_stack([np.eye(rounds), np.zeros(rounds)])]
-    )
-    reach = np.column_stack([np.eye(rounds), np.full(rounds, -edge * most / equal)])
-    inside = [
-        LinearConstraint(rows, [0] + [floor / equal] * rounds, [rounds] + [np.inf] * rounds),
-        LinearConstraint(reach, 0, np.inf, keep_feasible=True),
-        LinearConstraint(np.eye(rounds + 1)[-1:], least / most, 1, keep_feasible=True),
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = minimize(
-            cost,
-            start,
-            method="trust-constr",
-            constraints=inside,
-            options={"maxiter": 300, "gtol": 1e-10},
-        )
-    deadlines, scale = found.x[:-1] * equal, found.x[-1] * most
-    kept = deadlines.sum() <= budget * (1 + 1e-9) and deadlines.min() >= floor * (1 - 1e-9)
-    return (
-        as_in_the_paper(problem, deadlines, scale) if kept and scale >= least * (1 - 1e-9) else math.inf
-    )
+from fedpace.planning.deadlines import (
+    LINK_MARGIN,
+    choose_rounds,
+    plan,
+    replan,
+    smallest_budget,
+)
+from tests.planning.deadline_cases import (
+    FLEET,
+    KNOWN,
+    at_random,
+    decaying,
+    oracle,
+    problems,
+)
 
 
 def test_the_fast_solver_is_as_good_as_trust_constr():
@@ -306,6 +278,8 @@ def test_replanning_uses_current_estimates_and_what_is_left():
         (lambda: Problem(2, (0.1,), FLEET, replace(KNOWN, noise=(1.0, 1.0))), "2 entries"),
         (lambda: Problem(2, (0.1,), FLEET, KNOWN, scale_max=1e-6), "is empty or not positive"),
         (lambda: Problem(2, (0.1,), FLEET, KNOWN, scale_min=0.0), "is empty or not positive"),
+        (lambda: Problem(2, (0.1,), FLEET, KNOWN, rate_min=0.0), "rate_min has 0; every one has to be"),
+        (lambda: Problem(2, (0.1,), FLEET, KNOWN, rate_min=math.inf), "rate_min is"),
     ],
 )
 def test_what_cannot_be_used_is_refused(wrong, says):

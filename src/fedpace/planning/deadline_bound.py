@@ -8,6 +8,7 @@ the same for all. Layers count from the input: layer L, the output, is reached f
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -69,6 +70,8 @@ class Problem:
 
     scale_min, scale_max: limits of m. None: the smallest is 1 / max P_u, the largest max n_u / P_u
     (none, if the data sizes are not known).
+    rate_min: smallest T_t/m; None: only what the bound needs. With steady instead of exponential layer
+    times T/m = L lets every user finish, and less lets nobody reach the first layers.
 
     Differs: the paper has m > 0. Below 1 / max P_u every batch is one sample whatever m is, and the
     bound would promise layers that no user can reach.
@@ -81,6 +84,7 @@ class Problem:
     local_steps: int = 1  # E
     scale_min: float | None = None
     scale_max: float | None = None
+    rate_min: float | None = None
 
     def __post_init__(self) -> None:
         steps = _numbers("steps", self.steps, above=0)
@@ -99,6 +103,8 @@ class Problem:
                 f"noise has {noises} entries, but there are {len(self.users)} users; "
                 f"give one number, or one for every user"
             )
+        if self.rate_min is not None:
+            _numbers("rate_min", (self.rate_min,), above=0)
         low, high = self.scales
         if not 0 < low <= high:
             raise ConfigError(
@@ -161,13 +167,32 @@ def missed(deadlines_s: np.ndarray, scale: float, layers: int, users: int) -> np
     return chances
 
 
+def missed_at(rates: np.ndarray, layers: int) -> np.ndarray:
+    """The chance that no user reaches layer l, if user u gets through rates[u] on average; (layers,).
+
+    rates: P_u (T - B_u) / S_u of any batches, 0 for a user without time to compute. Lemma 1 is the
+    case of equal rates; with nobody at all every layer is missed.
+    """
+    found = np.asarray(rates, dtype=float)
+    if not (np.isfinite(found) & (found >= 0)).all():
+        raise ConfigError(f"rates is {rates}; every one has to be finite and at least 0")
+    below, _ = log_not_reached(found[found > 0], layers)
+    chances: np.ndarray = np.exp(below.sum(axis=0))
+    return chances
+
+
 def rate_at(problem: Problem, chance: float) -> float:
-    """The T/m at which p_1 is `chance`, by halving: layer 1 is missed most, so T_min(m) follows."""
-    wanted = math.log(chance) / len(problem.users)
-    low, high = 0.0, problem.layers + 1.0  # Q(L, L + 1) < 1/2
+    """The T/m at which p_1 is `chance`: layer 1 is missed most, so T_min(m) follows."""
+    return _rate_at(problem.layers, len(problem.users), chance)
+
+
+@lru_cache
+def _rate_at(layers: int, users: int, chance: float) -> float:
+    wanted = math.log(chance) / users
+    low, high = 0.0, layers + 1.0  # Q(L, L + 1) < 1/2
     for _ in range(100):
         middle = (low + high) / 2
-        below, _ = log_not_reached(np.array([middle]), problem.layers)
+        below, _ = log_not_reached(np.array([middle]), layers)
         low, high = (middle, high) if below[0, 0] > wanted else (low, middle)
     return high
 

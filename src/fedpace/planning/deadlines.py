@@ -4,7 +4,7 @@
 
 With s = 1/m and x_t = T_t/m this is a convex problem with one coupling constraint:
 
-    minimise  N s + K sum_t a_t h(x_t)  s.t.  sum x_t <= T_tot s,  x_t >= T_floor s
+    minimise  N s + K sum_t a_t h(x_t)  s.t.  sum x_t <= T_tot s,  x_t >= T_floor s,  x_t >= x_min
 
 a_t is the weight of round t, h(x) = sum_l (1 + p_l) / (1 - 2 p_l) is convex (checked in the tests for
 1 to 200 layers and 2 to 10,000 users) and the same function in every round. So one multiplier decides
@@ -71,10 +71,11 @@ def plan(problem: Problem, budget_s: float) -> Plan:
     """
     needed_s = smallest_budget(problem)
     if not needed_s * (1 - TOLERANCE) <= budget_s < math.inf:
-        fit = int(budget_s * problem.rounds / needed_s) if 0 < budget_s < needed_s else 0
+        fit = fitting_rounds(problem, budget_s) if math.isfinite(budget_s) else 0
+        floor = "" if problem.rate_min is None else f" and a rate T/m of at least {problem.rate_min:g}"
         raise ConfigError(
-            f"the budget is {budget_s:g} s, but {problem.rounds} rounds need {_up(needed_s)} s for a "
-            f"finite bound; give a finite budget of at least that"
+            f"the budget is {budget_s:g} s, but {problem.rounds} rounds need {rounded_up(needed_s)} s "
+            f"for a finite bound{floor}; give a finite budget of at least that"
             + (f", or plan at most {fit} rounds" if fit else "")
         )
     deadlines_s, scale = _solve(problem, budget_s, _Slope.table(problem, budget_s))
@@ -82,8 +83,25 @@ def plan(problem: Problem, budget_s: float) -> Plan:
 
 
 def smallest_budget(problem: Problem) -> float:
-    """R * T_min(m_min): with less, a link takes all of a round or a layer is missed half the time."""
-    return problem.rounds * max(_floor_s(problem), problem.scales[0] * rate_at(problem, MISSED_MOST))
+    """R * T_min(m_min): with less, a link takes all of a round or a layer is missed half the time.
+
+    Or T/m is below rate_min, where that is set.
+    """
+    return problem.rounds * _round_s(problem)
+
+
+def fitting_rounds(problem: Problem, budget_s: float) -> int:
+    """How many of the problem's rounds the budget allows: `plan` takes its first so many; 0 if none."""
+    if not math.isfinite(budget_s):
+        raise ConfigError(f"the budget is {budget_s:g} s; give a finite one")
+    needed_s = np.arange(1, problem.rounds + 1) * _round_s(problem) * (1 - TOLERANCE)
+    return int(np.count_nonzero(needed_s <= budget_s))
+
+
+def rounded_up(seconds: float) -> str:
+    """Six digits, rounded up, so that the number works when it is typed back."""
+    digits = 5 - math.floor(math.log10(seconds))
+    return f"{math.ceil(round(seconds * 10.0**digits, 6)) / 10.0**digits:.6g}"
 
 
 def choose_rounds(problem: Problem, budget_s: float, rounds: Iterable[int] | None = None) -> Plan:
@@ -99,9 +117,9 @@ def choose_rounds(problem: Problem, budget_s: float, rounds: Iterable[int] | Non
             f"rounds has to be numbers between 1 and the {problem.rounds} steps that are given; "
             f"it is {'empty' if not tried else f'{tried[0]} to {tried[-1]}'}"
         )
-    needed_s = smallest_budget(problem) / problem.rounds * (1 - TOLERANCE)
-    fitting = [number for number in tried if number * needed_s <= budget_s]
-    if not fitting or not budget_s < math.inf:
+    most = fitting_rounds(problem, budget_s) if math.isfinite(budget_s) else 0
+    fitting = [number for number in tried if number <= most]
+    if not fitting:
         return plan(_first(problem, tried[0]), budget_s)  # says what is wrong
     slope = _Slope.table(problem, budget_s)
     found: dict[int, tuple[float, np.ndarray, float]] = {}
@@ -134,7 +152,7 @@ def replan(
     """A plan for the rounds after the first `done`, with the budget that is left.
 
     users, constants: current estimates; None: those of the plan before, the distance being what it
-    predicted for now. An explicit scale_min or scale_max stays.
+    predicted for now. An explicit scale_min, scale_max or rate_min stays.
     """
     problem = before.problem
     if not 0 <= done < problem.rounds:
@@ -151,6 +169,7 @@ def replan(
 class _Slope:
     """log |h'(x)|, which falls, and its inverse, from a table whose nodes crowd towards p = 1/2.
 
+    The table begins at the smallest x that is allowed: what wants less gets that.
     Linear between the nodes. The errors (about 1e-5) move a plan along its optimum, where the bound
     is flat: it loses less than 1e-8. The bound itself never comes from the table.
     """
@@ -162,7 +181,7 @@ class _Slope:
     @classmethod
     def table(cls, problem: Problem, budget_s: float) -> "_Slope":
         users, edge = len(problem.users), rate_at(problem, 0.5)
-        lowest, most = rate_at(problem, MISSED_MOST), budget_s / problem.scales[0]
+        lowest, most = _lowest_rate(problem), budget_s / problem.scales[0]
         above = np.geomspace(lowest - edge, max(most, 2 * lowest) - edge, _NODES)
         below, density = log_not_reached(edge + above, problem.layers)
         chances = np.minimum(np.exp(users * below), MISSED_MOST)
@@ -248,11 +267,14 @@ def _first(problem: Problem, rounds: int) -> Problem:
     return replace(problem, steps=problem.steps[:rounds])
 
 
+def _round_s(problem: Problem) -> float:
+    return max(_floor_s(problem), problem.scales[0] * _lowest_rate(problem))
+
+
+def _lowest_rate(problem: Problem) -> float:
+    """x_min: p < 1/2 in all layers, and rate_min where it is set."""
+    return max(rate_at(problem, MISSED_MOST), problem.rate_min or 0.0)
+
+
 def _floor_s(problem: Problem) -> float:
     return max(problem.users.link_s) * (1 + LINK_MARGIN)
-
-
-def _up(seconds: float) -> str:
-    """Six digits, rounded up, so that the number works when it is typed back."""
-    digits = 5 - math.floor(math.log10(seconds))
-    return f"{math.ceil(round(seconds * 10.0**digits, 6)) / 10.0**digits:.6g}"

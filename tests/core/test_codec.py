@@ -41,6 +41,10 @@ rates = st.builds(Rates, times, whole, times, times, times)
 works = st.one_of(
     st.builds(Work, whole, epochs=whole, depth=st.none() | whole, stop_at=st.none() | times),
     st.builds(Work, whole, steps=whole, depth=st.none() | whole),
+    st.builds(Work, whole, steps=whole, stop_at=times, stop_in=st.just("layer")),
+    st.builds(
+        Work, whole, epochs=whole, width=st.floats(0, 1, exclude_min=True), estimate=st.booleans()
+    ),
 )
 numbers = st.lists(whole, max_size=4).map(tuple)
 floats = st.lists(finite, max_size=4).map(tuple)
@@ -50,11 +54,24 @@ messages = st.one_of(
     st.builds(Left, times, whole),
     st.builds(Profiled, times, whole, whole, rates),
     st.builds(
-        Arrived, times, whole, whole, whole, whole, whole, whole, whole, whole, st.booleans(), rates
+        Arrived,
+        times,
+        whole,
+        whole,
+        whole,
+        whole,
+        whole,
+        whole,
+        whole,
+        whole,
+        st.booleans(),
+        rates,
+        last_depth=st.none() | whole,
+        width=st.none() | finite,
     ),
     st.builds(Failed, times, whole, whole, st.text()),
     st.builds(Timer, times, st.text()),
-    st.builds(Measured, times, whole, floats),
+    st.builds(Measured, times, whole, st.lists(st.none() | finite, max_size=4).map(tuple)),
     st.builds(Probe, whole, whole, whole, whole, st.booleans(), st.none() | whole, st.text()),
     st.builds(Train, whole, whole, whole, works, st.text()),
     st.builds(Cancel, whole, whole, st.text()),
@@ -69,9 +86,16 @@ messages = st.one_of(
         st.sampled_from(["skip", "zero"]),
         st.none() | finite,
         st.text(),
+        st.none() | floats,
     ),
     st.builds(Blend, st.lists(st.text(), max_size=3).map(tuple), floats, st.text()),
-    st.builds(Measure, whole, st.sampled_from(["norm", "divergence"]), numbers, floats),
+    st.builds(
+        Measure,
+        whole,
+        st.sampled_from(["norm", "divergence", "gradient", "noise", "smoothness"]),
+        numbers,
+        floats,
+    ),
     st.builds(Evaluate, whole, st.text()),
     st.builds(Note, st.text(), st.none() | whole),
     st.builds(Finish, st.text()),
@@ -103,6 +127,16 @@ def test_every_message_survives_the_round_trip_through_json(message):
         (
             {"command": "train", "client": 1, "task": 1, "version": 0, "work": {"batch_size": 0}},
             "exactly one",
+        ),
+        (
+            {
+                "command": "train",
+                "client": 1,
+                "task": 1,
+                "version": 0,
+                "work": {"batch_size": 1, "steps": 1, "stop_at": 1.0, "stop_in": "batch"},
+            },
+            "'batch' is not one of",
         ),
         ({"event": "started", "at": 10**400}, "no Started"),
     ],

@@ -9,7 +9,8 @@ from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
 from fedpace.core.session import Session
 
-HEADER = Header("p", {"n": 3}, Context(7, 2, ModelProfile.even(2, 10), 20), {"label": "p"}, "0.1.0")
+MODEL = ModelProfile.even(2, 10).squared((0.5, 0.25))
+HEADER = Header("p", {"n": 3}, Context(7, 2, MODEL, 20, lr=0.1, decay=0.5), {"label": "p"}, "0.1.0")
 
 
 class Counting(Policy):

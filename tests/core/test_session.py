@@ -43,7 +43,8 @@ class Scripted(Policy):
     tasks_per_client: ClassVar[int] = 1
 
     def __init__(self, script):
-        super().__init__(NoSettings(), Context(0, 3, ModelProfile.even(4, 400), 20))
+        model = ModelProfile.even(4, 400).squared((0.5,))
+        super().__init__(NoSettings(), Context(0, 3, model, 20))
         self.script = list(script)
         self.heard = []
 
@@ -64,6 +65,10 @@ def arrived(at=1.0, client=0, task=1, version=0):
     return Arrived(at, client, task, version, 4, 10, 0, 200, 400, False, RATES)
 
 
+def missed(*chances, **how):
+    return Aggregate((), (), missed=chances, **how)
+
+
 JOIN = Joined(0.0, 0, 200)
 
 
@@ -74,6 +79,14 @@ JOIN = Joined(0.0, 0, 200)
         ([train(), train(task=2)], "busy"),
         ([train(version=1)], "version 1"),
         ([train(depth=5, epochs=1)], "depth 5, but the model has 4 layers"),
+        ([train(width=0.25, epochs=1)], r"width 0.25 .* known are \[0.5\]"),
+        ([Probe(0, 1, 0, 20), train(width=0.5, epochs=1)], "its probe sent the whole model"),
+        ([missed(0.0, 0.1, 0.2)], "give 4 chances"),
+        ([missed(0.0, 0.1, 0.2, 1.0)], r"chances in \[0, 1\)"),
+        ([missed(0.0, 0.1, 0.2, -0.1)], r"chances in \[0, 1\)"),
+        ([missed(0.0, 0.1, 0.2, float("nan"))], r"chances in \[0, 1\)"),
+        ([missed(0.5, 0.5, 0.5, 0.5, rule="sum")], "only a mean of those who carry a layer"),
+        ([missed(0.5, 0.5, 0.5, 0.5, missing="zero")], "only a mean of those who carry a layer"),
         ([SetTimer("t", -1.0)], "timer 't' is set to -1.0"),
         ([SetTimer("t", float("nan"))], "timer 't'"),
         ([Cancel(0, 7, "x")], "no such open task"),
@@ -235,6 +248,31 @@ def test_after_finish_the_policy_hears_nothing_more():
     assert run.finished == "good enough"
     assert run.handle(Joined(1.0, 5, 1)) == []
     assert run.policy.heard == [Started(0.0)]
+
+
+def test_thin_work_and_chances_of_missed_layers_pass_where_they_make_sense():
+    corrected = Aggregate((1,), (1.0,), missed=(0.9, 0.5, 0.1, 0.0))
+    run = session([train(width=0.5, epochs=1)], [corrected])
+    run.handle(JOIN)
+    assert run.handle(arrived()) == [corrected]
+    assert run.version("global") == 1
+
+
+@pytest.mark.parametrize(
+    ("work", "complaint"),
+    [
+        ({"width": 0.0}, "width=0.0; it is a share"),
+        ({"width": 1.01}, "width=1.01; it is a share"),
+        ({"width": float("nan")}, "width=nan; it is a share"),
+        ({"stop_in": "layer"}, "stop_in='layer' without stop_at"),
+        ({"stop_in": "layer", "stop_at": 1.0, "depth": 2}, "cut in one way at a time"),
+        ({"stop_in": "layer", "stop_at": 1.0, "width": 0.5}, "cut in one way at a time"),
+        ({"depth": 2, "width": 0.5}, "cut in one way at a time"),
+    ],
+)
+def test_a_model_is_cut_in_one_way_that_makes_sense(work, complaint):
+    with pytest.raises(PolicyError, match=complaint):
+        Work(20, steps=1, **work)
 
 
 @pytest.mark.parametrize(

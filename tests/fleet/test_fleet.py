@@ -97,6 +97,21 @@ def test_a_drift_to_an_impossible_device_names_the_client() -> None:
         fleet.pace(1, 0)
 
 
+def test_layer_times_are_steady_unless_asked_for() -> None:
+    assert given().layer_noise(0, 0) is None
+
+
+def test_layer_noise_begins_anew_for_every_question_and_differs_from_task_to_task() -> None:
+    def draws(fleet: Fleet, client: int, counter: int) -> tuple[float, ...]:
+        noise = fleet.layer_noise(client, counter)
+        assert noise is not None
+        return tuple(noise.standard_exponential(4))
+
+    fleet = given(layer_times="exponential", jitter=0.2, drift=0.5)
+    assert draws(fleet, 1, 7) == draws(fleet, 1, 7) == draws(given(layer_times="exponential"), 1, 7)
+    assert len({draws(fleet, client, counter) for client in range(2) for counter in range(5)}) == 10
+
+
 def test_drop_out_comes_with_its_probability_anywhere_within_a_task() -> None:
     fleet = given(dropout=0.3)
     answers = [fleet.dropout_at(0, counter) for counter in range(4000)]
@@ -166,6 +181,7 @@ def test_a_hundred_thousand_clients_take_no_more_than_arrays() -> None:
         ({"mean_off_s": math.inf}, "mean_off_s is inf"),
         ({"presence": "sometimes"}, "presence is 'sometimes'"),
         ({"presence": "trace"}, "presence_file is not set"),
+        ({"layer_times": "normal"}, "layer_times is 'normal'; set it to 'steady' or 'exponential'"),
         ({"free_links": True, "latency_s": 0.1}, "set latency_s to 0 or free_links to false"),
     ],
 )

@@ -4,6 +4,7 @@ import torch
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Work
 from fedpace.core.events import Arrived, Rates
+from fedpace.learn.train import Job
 from fedpace.learn.weights import Update, Weights
 from fedpace.sim.lazy import LazyLearner
 
@@ -56,10 +57,11 @@ class Executor:
     """An update is the version that its job started from."""
 
     def __init__(self, appetite=1):
-        self.appetite, self.trained = appetite, []
+        self.appetite, self.trained, self.jobs = appetite, [], []
 
     def train(self, jobs):
         self.trained.append([job.task for job, _ in jobs])
+        self.jobs += [job for job, _ in jobs]
         return [
             Update(1, weights.params, weights.buffers, weights.counters, 1.0) for _, weights in jobs
         ]
@@ -99,6 +101,31 @@ def test_forgotten_work_is_never_trained():
     lazy.forget(2)
     lazy.aggregate(aggregate(1))
     assert executor.trained == [[1]]
+
+
+def test_a_job_says_all_that_its_arrival_and_its_work_say():
+    lazy, _, executor = learner()
+    lazy.opened(1, GLOBAL)
+    stopped = Arrived(1.0, 7, 1, 0, 3, 2, 0, 40, 4, True, RATES, last_depth=1)
+    lazy.will_arrive(stopped, Work(20, steps=5, stop_at=1.0, stop_in="layer", estimate=True))
+    lazy.opened(2, GLOBAL)
+    thin = Arrived(2.0, 8, 2, 6, 3, 2, 0, 40, 4, False, RATES, width=0.5)
+    lazy.will_arrive(thin, Work(20, steps=2, width=0.5))
+    lazy.aggregate(aggregate(1, 2))
+    assert executor.jobs == [
+        Job(7, 1, 2, 0, 3, 20, version=0, last_depth=1, estimate=True),
+        Job(8, 2, 2, 0, 3, 20, version=6, width=0.5),
+    ]
+
+
+def test_a_task_that_came_to_nothing_leaves_nothing_behind():
+    lazy, _, executor = learner(appetite=10)
+    give(lazy, 1)
+    lazy.opened(2, GLOBAL)
+    lazy.forget(2)
+    lazy.aggregate(aggregate(1))
+    assert executor.trained == [[1]]
+    assert lazy.state()["weights"] == []
 
 
 def test_a_hungry_executor_is_topped_up_with_what_is_due_soonest():

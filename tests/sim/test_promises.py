@@ -103,6 +103,13 @@ def test_with_jitter_the_probe_is_no_oracle_and_cutting_acts():
     assert result.summary.mean_clients > 30
 
 
+def test_where_layers_take_exponential_times_cutting_still_brings_everybody_in_time():
+    result = timing("timelyfl", 60, behaviour={"layer_times": "exponential"}, n=32)
+    cut = [m.cut for m in result.journal if isinstance(m, Arrived)]
+    assert lateness(result)[0] == 0
+    assert 0.05 < sum(cut) / len(cut) < 0.9
+
+
 @pytest.mark.parametrize("policy", ["timelyfl", "sync", "fedbuff"])
 def test_scaling_all_times_scales_nothing_else(policy):
     def run(factor):

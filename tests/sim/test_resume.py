@@ -12,7 +12,10 @@ import torch
 
 import fedpace
 from fedpace import plugins
+from fedpace.core.commands import Aggregate, SetTimer, Train, Work
 from fedpace.core.errors import JournalError
+from fedpace.core.events import Arrived, Failed
+from fedpace.core.policy import Policy
 
 RUN = """
 import json, sys, fedpace
@@ -38,6 +41,34 @@ def assert_same(one, other):
 
 class Stop(Exception):
     pass
+
+
+class Stopping(Policy):
+    """Rounds of ten seconds; backward passes stop after four."""
+
+    def on_joined(self, event):
+        self.clients = [*getattr(self, "clients", ()), event.client]
+        return ()
+
+    def on_started(self, event):
+        self.version = 0
+        return self._begin(event.at)
+
+    def _begin(self, at):
+        self.arrived = []
+        for client in self.clients:
+            work = Work(20, steps=2, stop_at=at + 4, stop_in="layer")
+            yield Train(client, self.new_task(), self.version, work)
+        yield SetTimer("end", at + 10)
+
+    def on_arrived(self, event):
+        self.arrived.append(event.task)
+        return ()
+
+    def on_timer(self, event):
+        yield Aggregate(tuple(self.arrived), (1.0,) * len(self.arrived))
+        self.version += 1
+        yield from self._begin(event.at)
 
 
 def stopping_after(events):
@@ -73,6 +104,27 @@ def test_stopped_at_any_event_and_resumed_it_ends_as_if_nothing_had_happened(
     assert_same(tmp_path / "whole", out)
     assert not (out / "snapshot.pt").exists()
     assert not (out / "journal.jsonl.part").exists()
+
+
+def test_a_run_of_stopped_passes_and_varying_layers_resumes_as_if_nothing_had_happened(tmp_path, small):
+    behaviour = {"layer_times": "exponential", "free_links": True}
+    small |= {
+        "policy": f"{__name__}:Stopping",
+        "policies": {},
+        "fleet": {"kind": "explicit", "compute_s": [0.05, 0.1, 0.2, 0.4] * 3, "behaviour": behaviour},
+    }
+    whole = fedpace.simulate(small, out=tmp_path / "whole")
+    events = [message for message in whole.journal if isinstance(message, Arrived | Failed)]
+    assert {type(event) for event in events} == {Arrived, Failed}
+    assert len({event.depth for event in events if isinstance(event, Arrived)}) == 3
+    out = tmp_path / "stopped"
+    for after in (20, 45):
+        with pytest.raises(Stop):
+            fedpace.simulate(
+                small, out=out, resume=True, snapshot_every_s=0.0, watches=(stopping_after(after),)
+            )
+    fedpace.simulate(small, out=out, resume=True)
+    assert_same(tmp_path / "whole", out)
 
 
 def test_killed_by_the_system_and_resumed_it_ends_as_if_nothing_had_happened(tmp_path, small):

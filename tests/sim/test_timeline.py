@@ -26,6 +26,11 @@ def test_batches_go_through_the_data_epoch_by_epoch(batches, count):
     assert batches.samples_in(count) == sum(sizes(batches, count))
 
 
+@given(shapes, st.integers(0, 100), st.integers(0, 50))
+def test_batches_from_any_one_on_have_their_sizes(batches, first, count):
+    assert batches.sizes(first, count).tolist() == sizes(batches, first + count)[first:]
+
+
 @given(shapes, st.integers(0, 100), st.floats(0, 0.999))
 def test_only_whole_batches_count_as_done(batches, count, into_the_next):
     (next_size,) = sizes(batches, count + 1)[count:]
@@ -33,9 +38,9 @@ def test_only_whole_batches_count_as_done(batches, count, into_the_next):
 
 
 def test_the_link_pays_latency_each_way_and_bytes_by_direction():
-    assert link(PACE, MODEL, free_links=False, free_download=False) == WAY
-    assert link(PACE, MODEL, free_links=False, free_download=True) == Link(1.0, 0.0, 21.0)
-    assert link(PACE, MODEL, free_links=True, free_download=False) == Link(0.0, 0.0, 0.0)
+    assert link(PACE, MODEL.total_bytes, free_links=False, free_download=False) == WAY
+    assert link(PACE, MODEL.total_bytes, free_links=False, free_download=True) == Link(1.0, 0.0, 21.0)
+    assert link(PACE, MODEL.total_bytes, free_links=True, free_download=False) == Link(0.0, 0.0, 0.0)
     assert WAY.upload_s(0.5) == 11.0
 
 

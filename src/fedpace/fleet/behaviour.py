@@ -27,6 +27,11 @@ class Behaviour:
     free_links: Annotated[bool, "transfers take no time at all"] = False
     free_download: Annotated[bool, "receiving the model takes no time, as in TimelyFL's paper"] = False
     free_probe: Annotated[bool, "probing takes no time, as in TimelyFL's paper"] = False
+    layer_times: Annotated[
+        Literal["steady", "exponential"],
+        "exponential: the backward pass of each layer in each batch takes an exponential time around "
+        "its cost (ADEL-FL); probes and the speeds that clients report keep the expected times",
+    ] = "steady"
 
     def __post_init__(self) -> None:
         not_negative("jitter", self.jitter)
@@ -41,6 +46,10 @@ class Behaviour:
             )
         if self.presence not in ("always", "on-off", "trace"):
             raise ConfigError(f"presence is {self.presence!r}; set it to 'always', 'on-off' or 'trace'")
+        if self.layer_times not in ("steady", "exponential"):
+            raise ConfigError(
+                f"layer_times is {self.layer_times!r}; set it to 'steady' or 'exponential'"
+            )
         if self.presence == "trace" and self.presence_file is None:
             raise ConfigError(
                 "presence is 'trace', but presence_file is not set; name the trace's file"

@@ -117,6 +117,12 @@ class Fleet:
             sample_s = base.sample_s * (1.0 + self.behaviour.jitter * rng.standard_normal())
         return Pace(sample_s, base.down_bytes_s, base.up_bytes_s, base.latency_s)
 
+    def layer_noise(self, client: int, counter: int) -> np.random.Generator | None:
+        """What the task's layer times are drawn with, at its beginning; None: they are steady."""
+        if self.behaviour.layer_times == "steady":
+            return None
+        return seeds.generator(self.seed, "layers", client, counter)
+
     def dropout_at(self, client: int, counter: int) -> float | None:
         """The share in (0, 1) of the task after which the client drops out; None: it does not."""
         if not self.behaviour.dropout:

@@ -23,7 +23,7 @@ class Summary:
     participation: client -> rounds it was aggregated in / rounds, for everyone who ever joined.
     finished: why the run ended, None for a journal that breaks off; end_s: when.
     idle_share: 1 - busy / online client-seconds; busy from a task's Probe or Train to its end.
-    down_bytes: the whole model once a task; up_bytes: what arrived.
+    down_bytes: the model, or the thinner one asked for, once a task; up_bytes: what arrived.
     cancelled: reason -> tasks; dropped: updates that arrived and were thrown away.
     mean_staleness: versions of its own slot that an update was behind when it was aggregated.
     mean_depth: layers an aggregated update carries; mean_depth_share: of the model's layers.
@@ -84,7 +84,7 @@ class Summary:
             end_s=tally.last_s if tally.end_s is None else tally.end_s,
             # Sums of many floats can miss each other by a rounding.
             idle_share=max(0.0, 1 - busy_s / online_s) if online_s > 0 else None,
-            down_bytes=tally.tasks * header.context.model.total_bytes,
+            down_bytes=tally.down_bytes(header.context.model),
             up_bytes=tally.up_bytes,
             tasks=tally.tasks,
             arrived=tally.arrived,

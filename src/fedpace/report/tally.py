@@ -22,6 +22,7 @@ from fedpace.core.commands import (
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left
 from fedpace.core.facts import Evaluated, Fact, Finished
+from fedpace.core.model import ModelProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class Tally:
         self.cancelled: Counter[str] = Counter()
         self.aggregated = self.staleness = self.depth = 0
         """Updates used, and the sums of their staleness and depth, over all slots."""
+        self._thin: Counter[float] = Counter()
+        """Width -> tasks that were sent a model of that width."""
         self._versions: Counter[str] = Counter()
         self._gone_into: dict[str, list[_Update]] = {}
         """Slot -> updates that it has taken up and not passed on by a blend; not for "global"."""
@@ -86,6 +89,11 @@ class Tally:
         busy = self._busy_s + sum(end - since for since in self._busy_since.values())
         online = self._online_s + sum(end - since for since in self._online_since.values())
         return busy, online
+
+    def down_bytes(self, model: ModelProfile) -> int:
+        """What opening the tasks has sent: the whole model, or the thinner one that a task is about."""
+        whole = (self.tasks - self._thin.total()) * model.total_bytes
+        return whole + sum(tasks * model.width(share).bytes for share, tasks in self._thin.items())
 
     def _advance(self, at: float) -> None:
         if not at >= self.now:
@@ -147,6 +155,8 @@ class Tally:
         if client not in self._online_since:
             raise self._error(f"task {command.task} is for client {client}, which is not online")
         self.tasks += 1
+        if isinstance(command, Train) and command.work.width is not None:
+            self._thin[command.work.width] += 1
         self._open[command.task] = (client, command.slot)
         self._held[client] += 1
         self._busy_since.setdefault(client, self.now)

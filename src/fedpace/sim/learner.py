@@ -1,8 +1,8 @@
 """What the world tells a learner, and a learner that learns nothing.
 
 Calls come in the order of virtual time. A task is `opened` (the client has the slot's current
-weights), then `will_arrive` with known work, and ends in one `aggregate` or in `forget`. Training may
-happen anywhere between `will_arrive` and `aggregate`.
+weights), then `will_arrive` with known work, and ends in one `aggregate` or in `forget`; work that
+comes to nothing is only forgotten. Training may happen anywhere between `will_arrive` and `aggregate`.
 """
 
 from collections.abc import Sequence

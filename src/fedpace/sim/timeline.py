@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedpace.core.commands import Probe, Work
 from fedpace.core.events import Rates
 from fedpace.core.model import ModelProfile
@@ -30,6 +32,12 @@ class Batches:
         epochs, rest = divmod(count, self.per_epoch)
         return epochs * self.samples + min(rest * self.size, self.samples)
 
+    def sizes(self, first: int, count: int) -> np.ndarray:
+        """Samples in each of `count` batches from number `first` (from 0) on."""
+        numbers = np.arange(first + 1, first + count + 1) % self.per_epoch
+        short = self.samples - (self.per_epoch - 1) * self.size
+        return np.where(numbers == 0, short, self.size)
+
     def within(self, samples: float) -> int:
         """How many whole batches go through at most `samples` samples."""
         samples *= 1 + TOLERANCE
@@ -52,21 +60,27 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a task comes to. Times are absolute seconds."""
+    """What a task comes to. Times are absolute seconds.
+
+    steps 0: there is nothing to send, and arrives_at is when the server hears of it. depth, last_depth
+    and the others: as in core's Arrived.
+    """
 
     steps: int
     full_steps: int
     samples: int
     cut: bool
     arrives_at: float
+    depth: int
+    last_depth: int | None = None
 
 
-def link(pace: Pace, model: ModelProfile, free_links: bool, free_download: bool) -> Link:
-    """The link's times for this model; free parts take none."""
+def link(pace: Pace, model_bytes: int, free_links: bool, free_download: bool) -> Link:
+    """The link's times for a model of that size; free parts take none."""
     if free_links:
         return Link(0.0, 0.0, 0.0)
-    down_s = pace.latency_s + model.total_bytes / pace.down_bytes_s
-    up_s = pace.latency_s + model.total_bytes / pace.up_bytes_s
+    down_s = pace.latency_s + model_bytes / pace.down_bytes_s
+    up_s = pace.latency_s + model_bytes / pace.up_bytes_s
     return Link(pace.latency_s, 0.0 if free_download else down_s, up_s)
 
 
@@ -114,6 +128,7 @@ def carry_out(
 ) -> Outcome:
     """Train `work`, of which `done` full-model batches are over, from `begins_at`; then upload.
 
+    For layers that take steady times, and work that stops between batches if it stops at all.
     A client with a stop time does not start a batch that would end after it; it does one at least.
     Differs: TimelyFL lets the batch run out that the stop time falls into, and is late by it.
     """
@@ -131,4 +146,5 @@ def carry_out(
         samples=min(batches.samples_in(steps), batches.samples),
         cut=steps < total,
         arrives_at=begins_at + spent_s + way.upload_s(float(model.byte_share[depth - 1])),
+        depth=depth,
     )

@@ -7,7 +7,7 @@ to weights is the learner's business; the two meet only in task numbers.
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedpace.core.commands import (
     Aggregate,
@@ -21,6 +21,7 @@ from fedpace.core.commands import (
     Probe,
     SetTimer,
     Train,
+    Work,
 )
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import (
@@ -34,12 +35,12 @@ from fedpace.core.events import (
     Started,
     Timer,
 )
-from fedpace.core.model import ModelProfile
+from fedpace.core.model import ModelProfile, Width
 from fedpace.fleet.fleet import Fleet, Pace
-from fedpace.sim import timeline
+from fedpace.sim import layerwise, timeline
 from fedpace.sim.agenda import Agenda, Kind
 from fedpace.sim.learner import Learner
-from fedpace.sim.timeline import Batches, Link
+from fedpace.sim.timeline import Batches, Link, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,11 @@ class _Task:
     opened_at: float
     computing_from: float
     pace: Pace
+    """Of the full model, as the rates are."""
+    whole: Link
     way: Link
+    """For what is sent: a thinner model where the task has one."""
+    thin: Width | None = None
     probed_at: float = 0.0
     """When the probe batch is done, if there is one."""
 
@@ -199,17 +204,23 @@ class World:
         counter = self._counters.get(client, 0)
         self._counters[client] = counter + 1
         pace = self._fleet.pace(client, counter)
-        way = timeline.link(pace, self._model, self._fleet.free_links, self._fleet.free_download)
-        task = _Task(command, counter, at, at + way.down_s, pace, way)
+        share = command.work.width if isinstance(command, Train) else None
+        thin = None if share is None else self._model.width(share)
+        whole = self._link(pace, self._model.total_bytes)
+        way = whole if thin is None else self._link(pace, thin.bytes)
+        task = _Task(command, counter, at, at + way.down_s, pace, whole, way, thin)
         self._tasks[command.task] = task
         self._by_client[client].add(command.task)
         self.learner.opened(command.task, command.slot)
-        share = self._fleet.dropout_at(client, counter)
-        if share is not None:
-            whole_s = way.down_s + self._samples[client] * pace.sample_s + way.up_s
-            failed = Failed(at + share * whole_s, client, command.task, "the client dropped out")
+        gone_after = self._fleet.dropout_at(client, counter)
+        if gone_after is not None:
+            task_s = way.down_s + self._samples[client] * _thinned(pace, thin).sample_s + way.up_s
+            failed = Failed(at + gone_after * task_s, client, command.task, "the client dropped out")
             self._put(failed)
         return task
+
+    def _link(self, pace: Pace, model_bytes: int) -> Link:
+        return timeline.link(pace, model_bytes, self._fleet.free_links, self._fleet.free_download)
 
     def _put(self, event: Profiled | Arrived | Failed) -> None:
         if not math.isfinite(event.at):
@@ -224,7 +235,7 @@ class World:
 
     def _probe(self, command: Probe, task: _Task) -> None:
         batches = Batches(command.batch_size, self._samples[command.client])
-        rates = timeline.rates(batches, task.pace, task.way)
+        rates = timeline.rates(batches, task.pace, task.whole)
         task.probed_at = task.computing_from + (0.0 if self._fleet.free_probe else rates.batch_s)
         self._put(Profiled(task.probed_at + task.way.latency_s, command.client, command.task, rates))
 
@@ -243,20 +254,38 @@ class World:
                 told_at=at + task.way.latency_s,
             )
             task.pace = self._fleet.pace(client, task.counter, phase=1)
-        outcome = timeline.carry_out(work, batches, task.pace, task.way, self._model, done, begins_at)
-        depth = work.depth if work.depth is not None else self._model.depth
+        outcome = self._outcome(work, client, task, batches, done, begins_at)
+        if not outcome.steps:
+            self._put(Failed(outcome.arrives_at, client, command.task, "no layer was done in time"))
+            return
+        thin = task.thin
         arrived = Arrived(
             outcome.arrives_at,
             client,
             command.task,
             task.command.version,
-            depth,
+            outcome.depth,
             outcome.steps,
             outcome.full_steps,
             outcome.samples,
-            self._model.suffix_bytes[depth - 1],
+            self._model.suffix_bytes[outcome.depth - 1] if thin is None else thin.bytes,
             outcome.cut,
-            timeline.rates(batches, task.pace, task.way),
+            timeline.rates(batches, task.pace, task.whole),
+            outcome.last_depth,
+            None if thin is None else thin.share,
         )
         self._put(arrived)
         self.learner.will_arrive(arrived, work)
+
+    def _outcome(
+        self, work: Work, client: int, task: _Task, batches: Batches, done: int, begins_at: float
+    ) -> Outcome:
+        pace = _thinned(task.pace, task.thin)
+        noise = self._fleet.layer_noise(client, task.counter)
+        if noise is None and work.stop_in is None:
+            return timeline.carry_out(work, batches, pace, task.way, self._model, done, begins_at)
+        return layerwise.carry_out(work, batches, pace, task.way, self._model, done, begins_at, noise)
+
+
+def _thinned(pace: Pace, thin: Width | None) -> Pace:
+    return pace if thin is None else replace(pace, sample_s=pace.sample_s * thin.compute)

@@ -202,11 +202,12 @@ def _task(
     device: str,
     stack: ExitStack,
 ) -> tuple[ModelProfile, Sequence[int], "Learning | None"]:
+    widths = plan.kind.widths(plan.settings)
     if task is None:
         kind, settings = configs.plugin("tasks", dict(config.task), "task")
         built = kind.build(settings, config.clients)
         if isinstance(built, TimingTask):
-            return built.model, built.samples, None
+            return built.thinned(widths).model, built.samples, None
         task = built
     from fedpace.learn.pool import one_thread  # torch takes seconds to import, and may not be needed
     from fedpace.sim.learning import Learning
@@ -215,7 +216,9 @@ def _task(
     stack.enter_context(one_thread())
     clients = config.clients if task.clients is None else len(task.clients)
     profile = timed or config.profile
-    learning = Learning(task, clients, config.partition, plan.train, profile, config.seed, device)
+    learning = Learning(
+        task, clients, config.partition, plan.train, profile, config.seed, device, widths
+    )
     return learning.profile, learning.samples, None if config.timing_only else learning
 
 

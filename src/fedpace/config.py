@@ -91,13 +91,18 @@ def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[
         if tuple(overrides):
             raise ConfigError("overrides need a file or a mapping, not a finished config")
         return source
-    table = dict(source) if isinstance(source, Mapping) else _read(Path(source))
-    for override in overrides:
-        table = _override(table, override)
-    config = build(Config, table, "")
+    config = build(Config, read(source, overrides), "")
     for label in config.policies:
         policy_plan(config, label)
     return config
+
+
+def read(source: "Mapping[str, Any] | str | Path", overrides: Iterable[str] = ()) -> Table:
+    """The table of a TOML file or a mapping, with `key=value` overrides on top."""
+    table = dict(source) if isinstance(source, Mapping) else _read(Path(source))
+    for override in overrides:
+        table = _override(table, override)
+    return table
 
 
 def build(kind: type[T], table: Any, where: str) -> T:
@@ -109,6 +114,8 @@ def build(kind: type[T], table: Any, where: str) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         key = _join(where, ".".join(str(part) for part in first["loc"] if not _is_arm(part)))
+        if first["type"] == "missing":
+            raise ConfigError(f"{key} is missing; set it") from None
         raise ConfigError(f"{key} is {first['input']!r}: {first['msg'].lower()}") from None
     except TypeError as error:
         raise ConfigError(f"{where or 'the config'} holds what no config can: {error}") from None

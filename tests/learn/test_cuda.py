@@ -17,8 +17,10 @@ from fedpace.learn.graphs import Graphs
 from fedpace.learn.models import build_model
 from fedpace.learn.pool import Processes
 from fedpace.learn.steps import Eager
+from fedpace.learn.stopped import backward_until
 from fedpace.learn.task import Task
 from fedpace.learn.train import Trainer, TrainSettings
+from fedpace.learn.weights import Weights
 from tests.learn.learning_toys import normed, task
 from tests.learn.test_training import job, same
 
@@ -50,15 +52,19 @@ def both(made, settings):
 
 def eager(made, settings):
     trainer = Trainer(made, settings, SEED, device="cuda")
-    trainer._steps = Eager(trainer._model, made.loss, settings)
+    trainer._whole.steps = Eager(trainer._whole.model, made.loss, settings)
     return trainer
 
 
 def close(one, other, params, buffers=1e-5):
-    assert one.depth == other.depth
-    assert torch.equal(one.counters, other.counters)
-    assert (one.params - other.params).abs().max() < params
-    assert one.buffers.numel() == 0 or (one.buffers - other.buffers).abs().max() < buffers
+    assert (one.depth, one.width) == (other.depth, other.width)
+    assert torch.equal(one.counters.cpu(), other.counters.cpu())
+    assert (one.params.cpu() - other.params.cpu()).abs().max() < params
+    assert one.buffers.numel() == 0 or (one.buffers.cpu() - other.buffers.cpu()).abs().max() < buffers
+
+
+def devices(update):
+    return {tensor.device.type for tensor in (update.params, update.buffers, update.counters)}
 
 
 @pytest.mark.parametrize("settings", [SGD, ADAM, ADAMW], ids=lambda s: s.optimiser)
@@ -68,7 +74,7 @@ def test_a_gpu_trains_as_a_cpu_does(settings, steps, tolerance):
     work = job(steps=steps, depth=5, batch_size=32)  # batches of 32 and 22
     expected = cpu.run(work, cpu.initial())
     update = gpu.run(work, gpu.initial())
-    assert {t.device.type for t in (update.params, update.buffers, update.counters)} == {"cpu"}
+    assert devices(update) == {"cuda"}
     assert expected.params.abs().max() > 1e-3
     close(update, expected, tolerance)
 
@@ -84,9 +90,75 @@ def test_partial_depths_and_statistics_are_those_of_a_cpu(settings, depth, full_
 @pytest.mark.parametrize("settings", [SGD, ADAM], ids=lambda s: s.optimiser)
 def test_graphs_and_steps_one_by_one_agree(settings):
     graphs, plain = Trainer(images(), settings, SEED, device="cuda"), eager(images(), settings)
-    assert isinstance(graphs._steps, Graphs)
+    assert isinstance(graphs._whole.steps, Graphs)
     work = job(steps=12, depth=5, batch_size=32)
     close(graphs.run(work, graphs.initial()), plain.run(work, plain.initial()), 2e-5)
+
+
+@pytest.mark.parametrize("settings", [SGD, ADAM], ids=lambda s: s.optimiser)
+@pytest.mark.parametrize(("steps", "depth", "last"), [(1, 2, 2), (3, 4, 2), (4, 4, 1), (2, 4, 4)])
+def test_a_stopped_step_is_that_of_a_cpu(settings, steps, depth, last):
+    cpu, gpu = both(task(steady, clients=(13, 21)), settings)
+    work = job(0, steps=steps, depth=depth, last_depth=last)
+    close(gpu.run(work, gpu.initial()), cpu.run(work, cpu.initial()), 1e-4, 1e-4)
+
+
+def test_a_backward_pass_on_a_gpu_can_be_broken_off_again_and_again():
+    gpu = Trainer(images(), SGD, SEED, device="cuda")
+    bound, depth = gpu._whole.bound, gpu.layout.depth
+    inputs, targets = (one[:32].to(open_device("cuda")) for one in gpu.task.train)
+
+    def value():
+        bound.model.zero_grad()
+        return gpu.task.loss(bound.model(inputs), targets)
+
+    with at_work(open_device("cuda")):
+        value().backward()
+        expected = [param.grad for param in bound.params(depth)]
+        for _ in range(20):
+            for wanted in range(1, depth + 1):
+                assert (
+                    backward_until(value(), bound, lambda reached, at=wanted: reached >= at) == wanted
+                )
+                known = len(bound.params(wanted))
+                assert all(param.grad is None for param in bound.frozen(wanted))
+                for param, grad in zip(bound.params(wanted), expected[-known:], strict=True):
+                    assert torch.equal(param.grad, grad)
+
+
+def test_a_learning_rate_that_decays_and_estimates_are_those_of_a_cpu():
+    settings = TrainSettings(lr=0.1, decay=0.5, options={"momentum": 0.9})
+    cpu, gpu = both(task(steady, clients=(13, 21)), settings)
+    assert isinstance(gpu._whole.steps, Eager)
+    work = job(depth=4, version=3, estimate=True)
+    one, two = gpu.run(work, gpu.initial()), cpu.run(work, cpu.initial())
+    close(one, two, 1e-4, 1e-4)
+    for name in ("gradient", "noise", "smoothness"):
+        assert getattr(one.estimates, name) == pytest.approx(getattr(two.estimates, name), rel=0.01)
+
+
+def test_a_thinner_model_trains_as_on_a_cpu():
+    cpu, gpu = both(images(), SGD)
+    work = job(steps=3, depth=5, batch_size=32, width=0.5)
+    update = gpu.run(work, gpu.initial())
+    assert devices(update) == {"cuda"}
+    close(update, cpu.run(work, cpu.initial()), 2e-5)
+
+
+def test_weights_of_a_round_go_to_the_gpu_once():
+    uploads = []
+
+    class Watched(Weights):
+        def on(self, device):
+            uploads.append(self)
+            return super().on(device)
+
+    trainer = Trainer(task(steady), SGD, SEED, device="cuda")
+    start = trainer.initial()
+    rounds = [Watched(start.params + 0.01 * n, start.buffers, start.counters) for n in range(2)]
+    found = [trainer.run(job(number, depth=4), rounds[at]) for at in (0, 1) for number in range(3)]
+    assert uploads == rounds
+    assert same(trainer.run(job(1, depth=4), rounds[0]), found[1])
 
 
 def test_a_result_does_not_depend_on_the_jobs_before_it():
@@ -95,6 +167,9 @@ def test_a_result_does_not_depend_on_the_jobs_before_it():
         job(1, 2, depth=5),
         job(0, 3, depth=2, full_steps=3),
         job(1, 4, depth=1),
+        job(1, 5, steps=3, depth=5, last_depth=3),
+        job(1, 6, depth=5, width=0.5),
+        job(1, 7, depth=5, estimate=True),
     ]
     one = Trainer(task(normed), ADAM, SEED, device="cuda")
     two = Trainer(task(normed), ADAM, SEED, device="cuda")
@@ -140,7 +215,7 @@ def test_a_model_that_cannot_be_captured_trains_all_the_same():
 
 def test_an_optimiser_that_needs_the_cpu_trains_without_graphs():
     cpu, gpu = both(task(), TrainSettings(optimiser="RMSprop", lr=0.01))
-    assert isinstance(gpu._steps, Eager)
+    assert isinstance(gpu._whole.steps, Eager)
     close(gpu.run(job(), gpu.initial()), cpu.run(job(), cpu.initial()), 1e-4)
 
 
@@ -177,6 +252,9 @@ def test_several_processes_share_a_gpu():
     jobs = [(job(client, client, depth=5), trainer.initial()) for client in (0, 1, 2)]
     with Processes(trainer, 2) as processes:
         updates = processes.train(jobs)
+        on_gpu = processes.train([(work, weights.on(open_device("cuda"))) for work, weights in jobs])
+    assert all(map(same, updates, on_gpu))
+    assert devices(updates[0]) == {"cpu"}
     for (work, weights), update in zip(jobs, updates, strict=True):
         close(update, trainer.run(work, weights), 1e-6)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpace.learn.graphs import CannotCapture, Graphs
+from fedpace.learn.graphs import CannotCapture, Graphs, cuda_steps
 from fedpace.learn.reused import Reused, capturable
 from fedpace.learn.steps import Eager
 from fedpace.learn.train import Trainer, TrainSettings
@@ -43,8 +43,9 @@ def refuse(step):
 
 def replaying(trainer, capture):
     """The trainer with its steps replayed."""
-    reused = Reused(trainer.settings, trainer._bound.params(trainer.layout.depth))
-    trainer._steps = Graphs(trainer._model, trainer.task.loss, reused, capture, CPU)
+    body = trainer._whole
+    reused = Reused(trainer.settings, body.bound.params(trainer.layout.depth))
+    body.steps = Graphs(body.model, trainer.task.loss, reused, capture, CPU)
     return trainer
 
 
@@ -58,6 +59,9 @@ def test_replayed_jobs_in_any_order_are_those_of_new_optimisers(settings):
         job(0, 3, depth=2, full_steps=4),
         job(2, 4, depth=1),
         job(0, 5, depth=5, batch_size=4),
+        job(0, 6, steps=2, depth=5, last_depth=2),
+        job(1, 7, steps=5, depth=5, last_depth=3),  # the last batch is of 1
+        job(0, 8, steps=1, depth=2, last_depth=2),
         job(0, 1, depth=5),
     ]
     for one in jobs:
@@ -74,6 +78,18 @@ def test_each_depth_and_batch_size_is_captured_once_and_lone_samples_never():
     assert capture.captures == 2
     trainer.run(job(0, 5, steps=6, depth=2), trainer.initial())
     assert capture.captures == 4
+
+
+def test_a_stopped_step_is_captured_apart_from_one_behind_a_cut():
+    capture = Again()
+    trainer = replaying(Trainer(task(clients=(13, 21)), TrainSettings(), SEED), capture)
+    for number in range(3):
+        trainer.run(job(0, number, steps=1, depth=2), trainer.initial())
+        trainer.run(job(0, number, steps=1, depth=2, last_depth=2), trainer.initial())
+        trainer.run(job(0, number, steps=1, depth=4, last_depth=4), trainer.initial())
+    assert capture.captures == 3
+    trainer.run(job(0, 4, steps=1, depth=4), trainer.initial())  # all layers: nothing is cut or stopped
+    assert capture.captures == 3
 
 
 def test_a_model_that_cannot_be_captured_trains_without_graphs_and_says_so_once():
@@ -101,9 +117,10 @@ def test_an_error_of_the_model_itself_is_not_hidden():
 
 def test_the_state_of_an_optimiser_stays_where_it_is():
     trainer = Trainer(task(plain), TrainSettings(optimiser="Adam"), SEED)
-    reused = Reused(trainer.settings, trainer._bound.params(4))
+    body = trainer._whole
+    reused = Reused(trainer.settings, body.bound.params(4))
     places = [tensor.data_ptr() for tensor in reused.tensors()]
-    trainer._steps = Graphs(trainer._model, trainer.task.loss, reused, Again(), CPU)
+    body.steps = Graphs(body.model, trainer.task.loss, reused, Again(), CPU)
     for depth in (4, 2, 4):
         trainer.run(job(depth=depth), trainer.initial())
         assert any(tensor.abs().max() > 0 for tensor in reused.tensors())
@@ -145,5 +162,11 @@ def test_other_optimisers_train_without_graphs(settings):
     assert capturable(settings) is None
 
 
+def test_a_learning_rate_that_decays_is_in_no_graph():
+    model, settings = plain(), TrainSettings(decay=0.1)
+    made = cuda_steps(model, nn.CrossEntropyLoss(), settings, list(model.parameters()), CPU)
+    assert isinstance(made, Eager)
+
+
 def test_the_cpu_trains_without_graphs():
-    assert isinstance(Trainer(task(), TrainSettings(), SEED)._steps, Eager)
+    assert isinstance(Trainer(task(), TrainSettings(), SEED)._whole.steps, Eager)

@@ -20,6 +20,8 @@ from fedpace.learn.models import build_model
         ("resnet18", (3, 32, 32), 41, 11_173_962),
         ("vgg11", (3, 32, 32), 11, 9_750_922),
         ("vgg11-bn", (3, 32, 32), 19, 9_756_426),
+        ("vgg13", (3, 32, 32), 13, 9_935_434),
+        ("vgg13-bn", (3, 32, 32), 23, 9_941_322),
     ],
 )
 def test_every_model_has_its_layers_and_answers_for_each_class(name, shape, layers, params):
@@ -99,6 +101,14 @@ def test_a_projected_shortcut_comes_behind_the_convolutions_that_it_goes_around(
         *("5.shortcut.0", "5.shortcut.1"),
     )
     assert names[-1] == "13"
+
+
+def test_vgg13_has_ten_convolutions_in_five_stages_and_three_dense_layers():
+    model = build_model("vgg13", 3, 10)
+    convs = [one.out_channels for one in model if isinstance(one, nn.Conv2d)]
+    assert convs == [64, 64, 128, 128, 256, 256, 512, 512, 512, 512]
+    assert [one.out_features for one in model if isinstance(one, nn.Linear)] == [512, 512, 10]
+    assert sum(isinstance(one, nn.MaxPool2d) for one in model) == 5
 
 
 def test_other_channels_and_classes_can_be_asked_for():

@@ -21,11 +21,16 @@ def moved(weights):
 
 
 def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
-    trainer = Trainer(task(normed), TrainSettings(optimiser="Adam", lr=0.01), 11)
+    trainer = Trainer(task(normed), TrainSettings(optimiser="Adam", lr=0.01, decay=0.1), 11)
     starts = [trainer.initial(), moved(trainer.initial())]
     jobs = [
         (Job(number % 3, number, 2 + number % 4, number % 2, 1 + number % 5, 5), starts[number % 2])
         for number in range(11)
+    ]
+    jobs += [
+        (Job(0, 11, 2, 0, 5, 5, version=3, last_depth=2, estimate=True), starts[0]),
+        (Job(1, 12, 1, 0, 3, 5, version=4, last_depth=3), starts[1]),
+        (Job(1, 13, 3, 0, 5, 5, width=0.5, estimate=True), starts[1]),
     ]
     with Serial(trainer) as serial:
         expected = serial.train(jobs)
@@ -38,11 +43,14 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
         again = processes.train(jobs[:1])
     for results in (found, again):
         for one, other in zip(results, expected, strict=False):
-            assert one.depth == other.depth
+            scalars = [(u.depth, u.effort, u.width, u.estimates) for u in (one, other)]
+            assert scalars[0] == scalars[1]
             assert torch.equal(one.params, other.params)
             assert torch.equal(one.buffers, other.buffers)
             assert torch.equal(one.counters, other.counters)
     assert len(found) == len(jobs)
+    assert [update.width for update in found[-2:]] == [None, 0.5]
+    assert [update.estimates is None for update in found[-3:]] == [False, True, False]
     assert multiprocessing.active_children() == []
 
 

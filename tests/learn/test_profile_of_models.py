@@ -72,14 +72,14 @@ def test_counting_twice_gives_the_same_profile():
     assert profiled("cnn", (1, 28, 28)) == profiled("cnn", (1, 28, 28))
 
 
-@pytest.mark.parametrize("method", ["flops", "clock", "ideal"])
+@pytest.mark.parametrize("method", ["flops", "clock", "ideal", "even"])
 def test_profiling_changes_neither_the_model_nor_the_generator(method):
     model, inputs = normed(), torch.randn(6, 4)
     targets = torch.zeros(6, dtype=torch.int64)
     layout = Layout.trace(model, inputs)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
-    profile(model, layout, inputs, targets, cross_entropy, method)
+    profile(model, layout, inputs, targets, cross_entropy, method, (0.5,))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(param.grad is None and param.requires_grad for param in model.parameters())
     assert torch.equal(torch.get_rng_state(), state)
@@ -98,3 +98,30 @@ def test_a_clocked_profile_never_falls_with_depth():
 def test_an_ideal_profile_costs_the_bytes_that_are_trained():
     made = profiled("vgg11", (3, 32, 32), "ideal")
     assert np.array_equal(made.compute_share, made.byte_share)
+
+
+def test_a_thinner_model_has_its_own_bytes_and_its_share_of_the_operations():
+    """6-8-4 without biases is 6-4-4 at half: 40 of 80 numbers; 6-2-4 at a quarter: 20."""
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.Linear(8, 4, bias=False))
+    inputs = torch.randn(2, 6)
+    layout = Layout.trace(model, inputs)
+    made = profile(model, layout, inputs, inputs, lambda out, _: out.sum(), widths=(1.0, 0.5, 0.25))
+    assert [width.share for width in made.widths] == [1.0, 0.5, 0.25]
+    assert [width.bytes for width in made.widths] == [320, 160, 80]
+    assert made.widths[0].compute == 1.0
+    # Products of the full step: 2 * 2 samples * (2 * 48 + 3 * 32); the rest is a few sums.
+    for width in made.widths[1:]:
+        assert width.compute == pytest.approx(width.share, rel=0.25)
+    assert made.width(0.5) == made.widths[1]
+
+
+def test_half_of_a_convolutional_network_costs_about_a_quarter_whatever_the_method():
+    model, inputs = build_model("cnn", 1, 10), torch.rand(4, 1, 28, 28)
+    layout, targets = Layout.trace(model, inputs), torch.zeros(4, dtype=torch.int64)
+    found = {
+        profile(model, layout, inputs, targets, cross_entropy, method, (0.5,)).widths
+        for method in ("flops", "clock", "ideal", "even")
+    }
+    ((half,),) = found
+    assert 0.2 < half.compute < 0.35
+    assert half.bytes == 4 * 16_458

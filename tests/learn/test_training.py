@@ -9,10 +9,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedpace.core.errors import ConfigError, PolicyError
-from fedpace.core.seeds import generator
+from fedpace.core.seeds import generator, torch_seed
+from fedpace.learn.device import drawing
 from fedpace.learn.layers import Layout
 from fedpace.learn.train import Job, Trainer, TrainSettings
 from fedpace.learn.weights import Weights
+from fedpace.learn.width import slim
 from tests.learn.learning_toys import normed, plain, task
 
 SEED = 7
@@ -25,8 +27,8 @@ def same(one, other):
     )
 
 
-def job(client=0, task=1, steps=9, full_steps=0, depth=4, batch_size=5):
-    return Job(client, task, steps, full_steps, depth, batch_size)
+def job(client=0, task=1, steps=9, full_steps=0, depth=4, batch_size=5, **more):
+    return Job(client, task, steps, full_steps, depth, batch_size, **more)
 
 
 def applied(weights, update, layout):
@@ -38,25 +40,35 @@ def applied(weights, update, layout):
     return Weights(params, buffers, torch.cat([weights.counters[: at.counters], update.counters]))
 
 
-def by_hand(divided, trainer, work, optimise):
+def batches_of(divided, work):
+    """The job's batches, epoch after epoch."""
+    share, left = divided.clients[work.client], work.steps
+    for epoch in range(work.steps):
+        draw = generator(SEED, "batches", work.client, work.task, epoch)
+        order = torch.from_numpy(share[draw.permutation(len(share))])
+        for rows in order.split(work.batch_size)[:left]:
+            yield divided.train[0][rows], divided.train[1][rows]
+            left -= 1
+
+
+def by_hand(divided, trainer, work, optimise, slim=None):
     """The same job as a plain training loop; what `optimise` makes is stepped once a batch."""
-    model = divided.model()
-    trainer.layout.load(model, trainer.initial())
+    model, layout, start = divided.model(), trainer.layout, trainer.initial()
+    if slim is not None:
+        model, layout, start = slim.model, slim.layout, slim.take(start)
+    layout.load(model, start)
     model.train()
     optimiser = optimise(model.parameters())
-    share, done, epoch = divided.clients[work.client], 0, 0
-    while done < work.steps:
-        order = share[generator(SEED, "batches", work.client, work.task, epoch).permutation(len(share))]
-        for start in range(0, len(order), work.batch_size):
-            if done == work.steps:
-                break
-            rows = torch.from_numpy(order[start : start + work.batch_size])
+    with drawing(torch.device("cpu"), torch_seed(SEED, "train", work.client, work.task)):
+        for number, (inputs, targets) in enumerate(batches_of(divided, work), 1):
             optimiser.zero_grad()
-            cross_entropy(model(divided.train[0][rows]), divided.train[1][rows]).backward()
+            cross_entropy(model(inputs), targets).backward()
+            if number == work.steps and work.last_depth is not None:
+                for param in layout.bind(model).frozen(work.last_depth):
+                    param.grad = None
             optimiser.step()
-            done += 1
-        epoch += 1
-    return trainer.layout.read(model)
+    assert number == work.steps
+    return layout.read(model)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 9])
@@ -69,6 +81,66 @@ def test_full_training_is_exactly_a_plain_loop(steps):
     update = trainer.run(job(steps=steps), trainer.initial())
     assert torch.equal(update.params, expected.params - trainer.initial().params)
     assert update.params.abs().max() > 0
+
+
+@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"momentum": 0.9, "weight_decay": 0.1}])
+@pytest.mark.parametrize(("steps", "depth", "last"), [(3, 5, 5), (3, 5, 2), (3, 5, 1), (1, 2, 2)])
+def test_a_stopped_last_step_is_a_full_one_of_which_the_last_layers_are_used(
+    steps, depth, last, settings
+):
+    divided = task(normed)
+    trainer = Trainer(divided, TrainSettings(lr=0.1, options=settings), SEED)
+    work = job(steps=steps, depth=depth, last_depth=last)
+    expected = by_hand(
+        divided, trainer, work, lambda params: torch.optim.SGD(params, lr=0.1, **settings)
+    )
+    update = trainer.run(work, trainer.initial())
+    at = trainer.layout.start(depth)
+    assert torch.equal(update.params, (expected.params - trainer.initial().params)[at.params :])
+    assert torch.equal(update.buffers, expected.buffers[at.buffers :])
+    assert update.effort == trainer.run(job(steps=steps, depth=5), trainer.initial()).effort
+
+
+def test_a_stopped_step_may_meet_a_lone_sample():
+    trainer = Trainer(task(normed, clients=(6, 9)), TrainSettings(), SEED)
+    update = trainer.run(job(steps=2, depth=5, last_depth=3), trainer.initial())  # batches of 5 and 1
+    assert update.counters.tolist() == [1, 1]
+    assert torch.isfinite(update.params).all()
+
+
+@pytest.mark.parametrize("optimiser", ["SGD", "Adam"])
+def test_the_learning_rate_falls_with_the_version_that_a_task_starts_from(optimiser):
+    def trained(version, **settings):
+        trainer = Trainer(task(), TrainSettings(optimiser=optimiser, **settings), SEED)
+        return trainer.run(job(version=version), trainer.initial())
+
+    assert same(trained(0, lr=0.1, decay=0.5), trained(0, lr=0.1))
+    assert same(trained(2, lr=0.1, decay=0.5), trained(0, lr=0.05))
+    assert same(trained(2, lr=0.1, decay=0.0), trained(0, lr=0.1))
+
+
+def test_a_thinner_model_trains_as_a_plain_loop_over_it():
+    divided = task()
+    trainer = Trainer(divided, TrainSettings(lr=0.1, options={"momentum": 0.9}), SEED)
+    thin = slim(trainer.new_model(), trainer.layout, divided.train[0][:2], 0.5)
+    expected = by_hand(
+        divided, trainer, job(), lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9), thin
+    )
+    update = trainer.run(job(width=0.5), trainer.initial())
+    assert (update.depth, update.width) == (4, 0.5)
+    assert torch.equal(update.params, expected.params - thin.take(trainer.initial()).params)
+    assert 0 < update.params.numel() < trainer.initial().params.numel() / 2
+
+
+def test_models_of_several_widths_do_not_meet():
+    jobs = [job(0, 1, depth=5), job(0, 2, depth=5, width=0.5), job(1, 3, depth=5, width=0.3)]
+    first = Trainer(task(normed), TrainSettings(optimiser="Adam"), SEED)
+    second = Trainer(task(normed), TrainSettings(optimiser="Adam"), SEED)
+    one = [first.run(work, first.initial()) for work in jobs]
+    two = [second.run(work, second.initial()) for work in reversed(jobs)][::-1]
+    assert all(map(same, one, two))
+    assert [update.width for update in one] == [None, 0.5, 0.3]
+    assert one[2].params.numel() < one[1].params.numel() < one[0].params.numel()
 
 
 def test_an_update_carries_the_last_layers_only_and_leaves_the_weights_alone():
@@ -86,7 +158,7 @@ def test_an_update_carries_the_last_layers_only_and_leaves_the_weights_alone():
 def test_frozen_layers_are_bit_identical_after_partial_training(depth, full_steps):
     trainer = Trainer(task(normed), TrainSettings(optimiser="Adam", lr=0.01), SEED)
     trainer.run(job(depth=depth, full_steps=full_steps), trainer.initial())
-    after = trainer.layout.read(trainer._model)
+    after = trainer.layout.read(trainer._whole.model)
     at = trainer.layout.start(depth)
     for kind in ("params", "buffers", "counters"):
         stop = getattr(at, kind)
@@ -295,6 +367,14 @@ def test_a_task_that_is_not_divided_cannot_be_trained():
         ({"depth": 0}, "must be at least 1"),
         ({"steps": 2, "full_steps": 3}, "not more full ones"),
         ({"steps": 0}, "at least one step"),
+        ({"last_depth": 0}, "the last of which reaches 0"),
+        ({"depth": 2, "last_depth": 3}, "the last of which reaches 3"),
+        ({"steps": 1, "last_depth": 3}, "must have got a step"),
+        ({"last_depth": 3, "full_steps": 1}, "cut in one way at a time"),
+        ({"last_depth": 3, "width": 0.5}, "cut in one way at a time"),
+        ({"width": 0.5, "full_steps": 1}, "all steps have it"),
+        ({"width": 1.5}, "at most 1"),
+        ({"width": 0.5, "depth": 3}, "trained in full depth"),
     ],
 )
 def test_impossible_jobs_are_refused(wrong, message):
@@ -308,6 +388,9 @@ def test_a_profile_of_a_trainer_is_that_of_its_model():
     made = trainer.profile()
     assert [layer.name for layer in made.layers] == ["0", "2", "4", "6"]
     assert np.all(np.diff(made.compute_share) > 0)
+    assert made.widths == ()
+    thin = trainer.profile(widths=(0.5,)).width(0.5)
+    assert thin.bytes == 4 * trainer.slim(0.5).params.numel()
     assert isinstance(trainer.layout, Layout)
 
 

@@ -1,33 +1,15 @@
 """Several partial updates made into one, layer by layer."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from fedpace.core.errors import PolicyError
 from fedpace.learn.layers import Layout
-from fedpace.learn.weights import Update, Weights
-
-Rule = Literal["mean", "sum", "mix"]
-
-
-@dataclass(frozen=True, eq=False)
-class Combined:
-    """What the last `depth` layers come to; the layers before were touched by nobody.
-
-    params: float32 suffix of deltas; buffers: float32 suffix of the carriers' mean values, and
-    buffer_shares: how far towards it to go, in [0, 1]; counters: int64 suffix of new values.
-    """
-
-    depth: int
-    params: Tensor
-    buffers: Tensor
-    buffer_shares: Tensor
-    counters: Tensor
+from fedpace.learn.numbers import combine_numbers
+from fedpace.learn.parts import How, Missing, Part, Rule, make_parts, most
+from fedpace.learn.weights import Combined, Update, Weights
+from fedpace.learn.width import Slim
 
 
 def combine(
@@ -35,9 +17,11 @@ def combine(
     updates: Sequence[Update],
     weights: Sequence[float],
     rule: Rule = "mean",
-    missing: Literal["skip", "zero"] = "skip",
+    missing: Missing = "skip",
     normalise: bool = False,
     lags: Sequence[Tensor | None] = (),
+    missed: Sequence[float] | None = None,
+    slims: Mapping[float, Slim] | None = None,
 ) -> Combined:
     """Combine `updates` as `core.commands.Aggregate` says; counters are the carriers' maximum.
 
@@ -45,50 +29,67 @@ def combine(
     the carriers' weighted mean effort, delta_i * tau_eff / tau_i, tau_eff = sum(w tau) / sum(w).
     lags, for rule "mix": what each client downloaded minus the slot's model, over all parameters;
     None where they are the same.
+    missed: ADEL-FL, eq. 5 in deltas: a layer's mean over its carriers is divided by 1 - p_l.
+    slims: the thinner model for every width that updates have.
 
     Buffers are statistics: they move towards the carriers' mean by the share of weight that the rule
-    gives the carriers, 1 at most, and so never leave the range of what was seen.
+    gives the carriers, 1 at most, and so never leave the range of what was seen; that layers are
+    missed at times is no reason to.
 
     An update of weight 0 carries nothing. Sums run in float64 in the order given, element by
     element, so that they depend neither on threads nor, for whole-number weights of a single
-    update, on rounding: the mean of one update is that update.
+    update, on rounding: the mean of one update is that update. They run on the updates' device.
     """
-    _check(updates, weights, rule, lags)
-    pairs = [(update, weight) for update, weight in zip(updates, weights, strict=True) if weight]
-    depth = max((update.depth for update, _ in pairs), default=0)
+    how = How(rule, missing, normalise, missed)
+    how.check(layout)
+    parts = make_parts(updates, weights, lags, rule)
+    devices = (one.update.params.device for one in parts)
+    device = next((one for one in devices if one.type != "cpu"), torch.device("cpu"))
+    if any(one.thin for one in parts):
+        return combine_numbers(layout, parts, how, slims or {}, device)
+    depth = max((one.update.depth for one in parts), default=0)
     start, end = layout.start(depth), layout.start(0)
-    params = torch.zeros(end.params - start.params, dtype=torch.float64)
-    buffers = torch.zeros(end.buffers - start.buffers, dtype=torch.float64)
-    counters = torch.full((end.counters - start.counters,), torch.iinfo(torch.int64).min)
-    for update, weight in pairs:
-        at = layout.start(update.depth)
-        alpha = weight / update.effort if normalise else weight
-        params[at.params - start.params :].add_(update.params, alpha=alpha)
-        buffers[at.buffers - start.buffers :].add_(update.buffers, alpha=weight)
-        part = counters[at.counters - start.counters :]
-        torch.maximum(part, update.counters, out=part)
+    params = torch.zeros(end.params - start.params, dtype=torch.float64, device=device)
+    buffers = torch.zeros(end.buffers - start.buffers, dtype=torch.float64, device=device)
+    for one in parts:
+        at = layout.start(one.update.depth)
+        mine, statistics = one.update.params.to(device), one.update.buffers.to(device)
+        params[at.params - start.params :].add_(mine, alpha=one.factor(how))
+        buffers[at.buffers - start.buffers :].add_(statistics, alpha=one.weight)
     shares = torch.ones_like(buffers)
-    every = sum(weight for _, weight in pairs)
     for layer in range(1, depth + 1):  # counted from the output
-        carriers = [(update, weight) for update, weight in pairs if update.depth >= layer]
-        carried = sum(weight for _, weight in carriers)
+        carriers = [one for one in parts if one.update.depth >= layer]
         first, behind = layout.start(layer), layout.start(layer - 1)
         part = params[first.params - start.params : behind.params - start.params]
-        if normalise:
-            part.mul_(sum(weight * update.effort for update, weight in carriers) / carried)
-        share = carried
-        if rule == "mean":
-            total = every if missing == "zero" else carried
-            part.div_(total)
-            share = carried / total
+        share = _finish(part, parts, carriers, how)
+        if missed is not None:
+            part.div_(1 - missed[layout.depth - layer])
         span = slice(first.buffers - start.buffers, behind.buffers - start.buffers)
-        buffers[span].div_(carried)
+        buffers[span].div_(sum(one.weight for one in carriers))
         shares[span] = min(share, 1.0)
-    for update, weight, lag in zip(updates, weights, lags, strict=False):
-        if weight and lag is not None:
-            first_param = layout.start(update.depth).params
-            params[first_param - start.params :].add_(lag[first_param:], alpha=weight)
-    return Combined(depth, params.float(), buffers.float(), shares.float(), counters)
+    for one in parts:
+        if one.lag is not None:
+            at = layout.start(one.update.depth)
+            params[at.params - start.params :].add_(one.lag[at.params :].to(device), alpha=one.weight)
+    return Combined(
+        depth,
+        params.float().cpu(),
+        buffers.float().cpu(),
+        shares.float().cpu(),
+        most(layout, parts, depth, device),
+    )
+
+
+def _finish(part: Tensor, parts: Sequence[Part], carriers: Sequence[Part], how: How) -> float:
+    """Make a layer's sum what the rule says; the result is the weight that it gives the carriers."""
+    carried = sum(one.weight for one in carriers)
+    if how.normalise:
+        part.mul_(sum(one.weight * one.update.effort for one in carriers) / carried)
+    if how.rule != "mean":
+        return carried
+    total = sum(one.weight for one in parts) if how.missing == "zero" else carried
+    part.div_(total)
+    return carried / total
 
 
 def blend(
@@ -105,20 +106,3 @@ def blend(
         counters = torch.maximum(counters, source.counters)
     delta = params.sub_(now.params).float()
     return Combined(layout.depth, delta, buffers.float(), torch.ones_like(now.buffers), counters)
-
-
-def _check(
-    updates: Sequence[Update], weights: Sequence[float], rule: str, lags: Sequence[Tensor | None]
-) -> None:
-    if len(updates) != len(weights):
-        raise PolicyError(
-            f"{len(updates)} updates have {len(weights)} weights; give one weight an update"
-        )
-    if len(lags) != (len(updates) if rule == "mix" else 0):
-        raise PolicyError(f"{len(lags)} lags for rule {rule!r}; a mix needs one an update, others none")
-    if not all(math.isfinite(weight) for weight in weights):
-        raise PolicyError(f"weights are {tuple(weights)}; give finite numbers")
-    if rule == "mean" and updates and (min(weights) < 0 or sum(weights) <= 0):
-        raise PolicyError(
-            f"weights of a mean are {tuple(weights)}; none may be negative, and one must be positive"
-        )

@@ -25,6 +25,8 @@ class Cut:
     depth 0 freezes everything. Modes are set on entry and stay as they are on exit.
     """
 
+    goals: list[Tensor] | None = None  # a backward pass goes to all that requires gradients
+
     def __init__(self, bound: Bound, depth: int) -> None:
         layout = bound.layout
         if not 0 <= depth <= layout.depth:

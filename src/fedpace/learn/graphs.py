@@ -1,4 +1,4 @@
-"""Training steps as CUDA graphs: captured once for each depth and batch size, then replayed.
+"""Training steps as CUDA graphs: captured once for each part and batch size, then replayed.
 
 A small model's step is dozens of kernels of microseconds, and Python cannot launch them as quickly as
 a GPU runs them; a graph is one launch. It holds the addresses of all that it reads and writes: batches
@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fedpace.core.errors import FedpaceError
-from fedpace.learn.cut import Cut
 from fedpace.learn.device import drawing
 from fedpace.learn.reused import Reused, capturable
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.steps import Batches, Eager, Loss, Steps, step
+from fedpace.learn.steps import Batches, Eager, Loss, Part, Steps, step
 
 
 class CannotCapture(FedpaceError):
@@ -37,9 +36,12 @@ def cuda_steps(
     params: Sequence[Tensor],
     device: torch.device,
 ) -> Steps:
-    """Steps on a GPU, as graphs where the optimiser allows it; `params` are all that may be trained."""
+    """Steps on a GPU, as graphs where the optimiser allows it; `params` are all that may be trained.
+
+    Not where the learning rate decays: a graph holds it as a number, so each round would need its own.
+    """
     adapted = capturable(settings)
-    if adapted is None:
+    if adapted is None or settings.decay:
         return Eager(model, loss, settings)
     return Graphs(model, loss, Reused(adapted, params), CudaCapture(device), device)
 
@@ -62,7 +64,7 @@ class Graphs:
     """Replays steps. A lone sample, and a model that cannot be captured, train without graphs.
 
     What a model's forward does in Python beside tensors, such as counting its calls, is done at the
-    capture only.
+    capture only. The learning rate is that of the optimisers, whatever a task begins with.
     """
 
     def __init__(
@@ -71,33 +73,33 @@ class Graphs:
         self._model, self._loss, self._optimisers = model, loss, optimisers
         self._capture: Capture | None = capture
         self._device = device
-        self._graphs: dict[tuple[int, int], _Graph | None] = {}
+        self._graphs: dict[tuple[type[Part], int, int], _Graph | None] = {}
 
-    def begin(self) -> None:
+    def begin(self, lr: float) -> None:
         self._optimisers.reset()
 
-    def train(self, cut: Cut, batches: Batches) -> None:
-        optimiser = self._optimisers.at(cut)
-        with cut:
+    def train(self, part: Part, batches: Batches) -> None:
+        optimiser = self._optimisers.at(part)
+        with part:
             for inputs, targets in batches:
-                key = (cut.depth, len(inputs))
+                key = (type(part), part.depth, len(inputs))
                 if key not in self._graphs:
-                    self._graphs[key] = self._captured(cut, optimiser, inputs, targets)
+                    self._graphs[key] = self._captured(part, optimiser, inputs, targets)
                 graph = self._graphs[key]
                 if graph is None:
-                    step(self._model, self._loss, cut, optimiser, inputs, targets)
+                    step(self._model, self._loss, part, optimiser, inputs, targets)
                 else:
                     graph(inputs, targets)
 
     def _captured(
-        self, cut: Cut, optimiser: Optimizer, inputs: Tensor, targets: Tensor
+        self, part: Part, optimiser: Optimizer, inputs: Tensor, targets: Tensor
     ) -> _Graph | None:
         if self._capture is None or len(inputs) == 1:
             return None
         own = inputs.clone(), targets.clone()
         try:
             with self._kept():
-                replay = self._capture(lambda: step(self._model, self._loss, cut, optimiser, *own))
+                replay = self._capture(lambda: step(self._model, self._loss, part, optimiser, *own))
         except CannotCapture as error:
             self._capture = None
             warnings.warn(f"training will be slow: {error}", stacklevel=2)

@@ -147,20 +147,32 @@ def vgg11(in_channels: int, classes: int, batch_norm: bool = False) -> nn.Module
 
     Eleven layers and 9.8 million parameters without batch normalisation.
     """
+    return _vgg(in_channels, classes, (1, 1, 2, 2, 2), batch_norm)
+
+
+def vgg13(in_channels: int, classes: int, batch_norm: bool = False) -> nn.Module:
+    """VGG-13 (B) likewise: ten convolutions and three dense layers, 9.9 million parameters."""
+    return _vgg(in_channels, classes, (2, 2, 2, 2, 2), batch_norm)
+
+
+def _vgg(in_channels: int, classes: int, convs: tuple[int, ...], batch_norm: bool) -> nn.Module:
+    """Stages of 3x3 convolutions, `convs` of them in each, every stage halves the image at its end."""
     layers: list[nn.Module] = []
     channels = in_channels
-    for width, pool in [(64, 1), (128, 1), (256, 0), (256, 1), (512, 0), (512, 1), (512, 0), (512, 1)]:
-        layers.append(nn.Conv2d(channels, width, 3, padding=1))
-        if batch_norm:
-            layers.append(nn.BatchNorm2d(width))
-        if pool:
-            layers.append(nn.MaxPool2d(2))
-        layers.append(nn.ReLU())
-        channels = width
+    for width, count in zip((64, 128, 256, 512, 512), convs, strict=True):
+        for conv in range(1, count + 1):
+            layers.append(nn.Conv2d(channels, width, 3, padding=1))
+            if batch_norm:
+                layers.append(nn.BatchNorm2d(width))
+            if conv == count:
+                layers.append(nn.MaxPool2d(2))
+            layers.append(nn.ReLU())
+            channels = width
+    layers.append(nn.Flatten())
     for width in (512, 512):
         layers += [nn.Dropout(), nn.Linear(channels, width), nn.ReLU()]
         channels = width
-    model = nn.Sequential(*layers[:-6], nn.Flatten(), *layers[-6:], nn.Linear(channels, classes))
+    model = nn.Sequential(*layers, nn.Linear(channels, classes))
     _he(model)
     return model
 
@@ -176,6 +188,8 @@ def build_model(name: str, in_channels: int, classes: int) -> nn.Module:
         "resnet18": resnet18,
         "vgg11": vgg11,
         "vgg11-bn": partial(vgg11, batch_norm=True),
+        "vgg13": vgg13,
+        "vgg13-bn": partial(vgg13, batch_norm=True),
     }
     if name not in models:
         raise unknown("model", name, models)

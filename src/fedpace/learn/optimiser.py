@@ -10,10 +10,13 @@ from fedpace.core.errors import ConfigError, unknown
 from fedpace.learn.settings import TrainSettings
 
 
-def client_optimiser(settings: TrainSettings, params: Sequence[Tensor]) -> Optimizer:
-    """A new optimiser over `params`; the settings must have passed `check_optimiser`."""
+def client_optimiser(settings: TrainSettings, params: Sequence[Tensor], lr: float) -> Optimizer:
+    """A new optimiser over `params`; the settings must have passed `check_optimiser`.
+
+    lr: that of the settings, as it has decayed by the round.
+    """
     kind: Callable[..., Optimizer] = getattr(torch.optim, settings.optimiser)
-    return kind(params, lr=settings.lr, **settings.options)
+    return kind(params, lr=lr, **settings.options)
 
 
 def effort(settings: TrainSettings, steps: int) -> float:
@@ -41,7 +44,7 @@ def check_optimiser(settings: TrainSettings) -> None:
     param = nn.Parameter(torch.zeros(1))
     param.grad = torch.zeros(1)
     try:
-        client_optimiser(settings, [param]).step()
+        client_optimiser(settings, [param], settings.lr).step()
     except Exception as error:  # torch raises ValueError, TypeError, RuntimeError and others here
         raise ConfigError(
             f"optimiser {settings.optimiser} cannot be used with lr {settings.lr} and options "

@@ -15,10 +15,13 @@ import torch
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.process import end_with_parent
 from fedpace.learn.train import Job, Trainer
-from fedpace.learn.weights import Update, Weights
+from fedpace.learn.weights import Estimates, Update, Weights
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 """params, buffers and counters on the wire; torch would pass tensors by file descriptors."""
+
+Result = tuple[int, Arrays, float, float | None, Estimates | None]
+"""An update on the wire: depth, vectors, effort, width, estimates."""
 
 _CHUNKS_A_WORKER = 4
 
@@ -54,7 +57,7 @@ class Executor(Protocol):
 
 
 class Serial:
-    """Trains one job after the other in this process."""
+    """Trains one job after the other in this process; updates stay on the trainer's device."""
 
     appetite = 1
 
@@ -75,7 +78,10 @@ class Serial:
 
 
 class Processes:
-    """Trains in `workers` processes of one thread each; they start with the first jobs."""
+    """Trains in `workers` processes of one thread each; they start with the first jobs.
+
+    Weights and updates go through the CPU, whatever device trains.
+    """
 
     def __init__(self, trainer: Trainer, workers: int) -> None:
         if workers < 1:
@@ -96,7 +102,7 @@ class Processes:
 
     def train(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
         chunks = _chunks([job for job, _ in jobs], self._workers * _CHUNKS_A_WORKER)
-        futures: list[Future[list[tuple[int, float, Arrays]]]] = []
+        futures: list[Future[list[Result]]] = []
         results: list[Update | None] = [None] * len(jobs)
         done = 0
         try:
@@ -104,9 +110,8 @@ class Processes:
                 self._pool.submit(_work, *_pack([jobs[i] for i in chunk])) for chunk in chunks
             )
             for chunk, future in zip(chunks, futures, strict=True):
-                for index, (depth, effort, arrays) in zip(chunk, future.result(), strict=True):
-                    params, buffers, counters = map(torch.from_numpy, arrays)
-                    results[index] = Update(depth, params, buffers, counters, effort)
+                for index, result in zip(chunk, future.result(), strict=True):
+                    results[index] = _update(*result)
                 done += 1
         except BrokenProcessPool as error:
             tasks = sorted(jobs[i][0].task for chunk in chunks[done:] for i in chunk)
@@ -150,9 +155,23 @@ def _pack(jobs: Sequence[tuple[Job, Weights]]) -> tuple[list[Arrays], list[tuple
     for job, weights in jobs:
         if id(weights) not in places:
             places[id(weights)] = len(arrays)
-            arrays.append((weights.params.numpy(), weights.buffers.numpy(), weights.counters.numpy()))
+            arrays.append(_arrays(weights))
         packed.append((job, places[id(weights)]))
     return arrays, packed
+
+
+def _arrays(numbers: Weights | Update) -> Arrays:
+    params, buffers, counters = (
+        one.cpu().numpy() for one in (numbers.params, numbers.buffers, numbers.counters)
+    )
+    return params, buffers, counters
+
+
+def _update(
+    depth: int, arrays: Arrays, effort: float, width: float | None, estimates: Estimates | None
+) -> Update:
+    params, buffers, counters = map(torch.from_numpy, arrays)
+    return Update(depth, params, buffers, counters, effort, width, estimates)
 
 
 # What follows runs in the workers. A worker keeps its trainer here, because an initializer has no
@@ -174,13 +193,13 @@ def _start(packed: bytes) -> None:
         )
 
 
-def _work(weights: list[Arrays], jobs: list[tuple[Job, int]]) -> list[tuple[int, float, Arrays]]:
+def _work(weights: list[Arrays], jobs: list[tuple[Job, int]]) -> list[Result]:
     if not isinstance(_trainer, Trainer):
         raise _trainer or FedpaceError("this process is no worker")
     starts = [Weights(*map(torch.from_numpy, arrays)) for arrays in weights]
     results = []
     for job, place in jobs:
         update = _trainer.run(job, starts[place])
-        arrays = (update.params.numpy(), update.buffers.numpy(), update.counters.numpy())
-        results.append((update.depth, update.effort, arrays))
+        one = update.depth, _arrays(update), update.effort, update.width, update.estimates
+        results.append(one)
     return results

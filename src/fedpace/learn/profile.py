@@ -3,11 +3,13 @@
 "flops": operations counted, the same on every machine; "clock": seconds on this machine;
 "ideal": the TimelyFL paper's reading, cost proportional to the bytes that are trained;
 "even": ADEL-FL's, every layer's backward pass costs the same and the forward pass nothing.
+What a thinner model costs of the full one is counted in operations, whatever the method.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from statistics import median
 from typing import Any, Literal
 
@@ -18,9 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from fedpace.core.model import LayerCost, ModelProfile
+from fedpace.core.model import LayerCost, ModelProfile, Width
 from fedpace.learn.cut import Cut
 from fedpace.learn.layers import Bound, Layout
+from fedpace.learn.width import slim
 
 Method = Literal["flops", "clock", "ideal", "even"]
 Loss = Callable[[Any, Tensor], Tensor]
@@ -35,25 +38,49 @@ def profile(
     targets: Tensor,
     loss: Loss,
     method: Method = "flops",
+    widths: Sequence[float] = (),
 ) -> ModelProfile:
     """Cost of every layer and every cut for one batch; weights and generator stay as they are.
 
     Forward costs sum up to the step without a backward pass (depth 0). A layer's backward cost is
-    what the step at its depth costs more than the step one layer less deep.
+    what the step at its depth costs more than the step one layer less deep. widths: shares of the
+    channels that thinner models have.
     """
     bound = layout.bind(model)
-    if method in ("ideal", "even"):
-        bare = _assemble(layout, [1.0] * layout.depth, [0.0] * (layout.depth + 1))
-        return bare.idealised() if method == "ideal" else bare.evened()
     before = bound.read(layout.depth)
     try:
         with torch.random.fork_rng(devices=[]):
-            measure = _flops if method == "flops" else _clock
-            forward, steps = measure(bound, _Batch(model, inputs, targets, loss))
+            made = _measured(bound, _Batch(model, inputs, targets, loss), method)
+            thinner = _widths(bound, inputs[:2], targets[:2], loss, widths) if widths else ()
+            return replace(made, widths=tuple(thinner))
     finally:
         bound.load(before)
         model.zero_grad(set_to_none=True)
-    return _assemble(layout, forward, steps)
+
+
+def _measured(bound: Bound, batch: "_Batch", method: Method) -> ModelProfile:
+    layout = bound.layout
+    if method in ("ideal", "even"):
+        bare = _assemble(layout, [1.0] * layout.depth, [0.0] * (layout.depth + 1))
+        return bare.idealised() if method == "ideal" else bare.evened()
+    measure = _flops if method == "flops" else _clock
+    return _assemble(layout, *measure(bound, batch))
+
+
+def _widths(
+    bound: Bound, inputs: Tensor, targets: Tensor, loss: Loss, shares: Sequence[float]
+) -> Iterator[Width]:
+    """Bytes of thinner models, and the operations of their steps over those of a full one."""
+
+    def count(one: Bound) -> float:
+        with _plain_operators():
+            return _count_step(one, _Batch(one.model, inputs, targets, loss), one.layout.depth)
+
+    full = count(bound)
+    for share in shares:
+        thin = slim(bound.model, bound.layout, inputs, share)
+        size = sum(layer.bytes for layer in thin.layout.layers)
+        yield Width(share, size, count(thin.layout.bind(thin.model)) / full)
 
 
 class _Batch:
@@ -153,12 +180,15 @@ def _flops(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:
             batch.forward()
         forward = counter.counts
         steps.append(sum(forward))
-        for depth in range(1, layout.depth + 1):
-            with Cut(bound, depth), _Counter(1) as counter:
-                batch.backward()
-            bound.model.zero_grad(set_to_none=True)
-            steps.append(sum(counter.counts))
+        steps += [_count_step(bound, batch, depth) for depth in range(1, layout.depth + 1)]
     return forward, steps
+
+
+def _count_step(bound: Bound, batch: _Batch, depth: int) -> float:
+    with Cut(bound, depth), _Counter(1) as counter:
+        batch.backward()
+    bound.model.zero_grad(set_to_none=True)
+    return float(sum(counter.counts))
 
 
 def _clock(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:

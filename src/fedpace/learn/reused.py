@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fedpace.learn.cut import Cut
 from fedpace.learn.optimiser import client_optimiser
 from fedpace.learn.settings import TrainSettings
+from fedpace.learn.steps import Part
 
 
 def capturable(settings: TrainSettings) -> TrainSettings | None:
@@ -37,19 +37,20 @@ class Reused:
         """Makes the state by a step without gradients, which may decay `params`: load them later."""
         self._settings = settings
         self._by_depth: dict[int, Optimizer] = {}
-        whole = client_optimiser(settings, params)
+        whole = client_optimiser(settings, params, settings.lr)
         for param in params:
             param.grad = torch.zeros_like(param)
         whole.step()
         whole.zero_grad()
         self._state = whole.state
 
-    def at(self, cut: Cut) -> Optimizer:
-        """The optimiser of what the cut trains."""
-        if cut.depth not in self._by_depth:
-            self._by_depth[cut.depth] = client_optimiser(self._settings, cut.trained)
-            self._by_depth[cut.depth].state = self._state
-        return self._by_depth[cut.depth]
+    def at(self, part: Part) -> Optimizer:
+        """The optimiser of what the part trains."""
+        settings = self._settings
+        if part.depth not in self._by_depth:
+            self._by_depth[part.depth] = client_optimiser(settings, part.trained, settings.lr)
+            self._by_depth[part.depth].state = self._state
+        return self._by_depth[part.depth]
 
     def tensors(self) -> list[Tensor]:
         """All that the state holds."""

@@ -1,13 +1,13 @@
 """Training steps: forward, loss, backward, optimiser."""
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fedpace.learn.cut import Cut
 from fedpace.learn.optimiser import client_optimiser
 from fedpace.learn.settings import TrainSettings
 
@@ -15,14 +15,29 @@ Batches = Iterable[tuple[Tensor, Tensor]]
 Loss = Callable[[Any, Tensor], Tensor]
 
 
+class Part(AbstractContextManager["Part"], Protocol):
+    """The last `depth` layers of a model, to be trained while it is entered: a Cut or a Stopped.
+
+    trained: their parameters; goals: parameters that the backward pass is led to, None for all that
+    require gradients.
+    """
+
+    depth: int
+    trained: list[Tensor]
+    goals: list[Tensor] | None
+
+    def lone_sample(self) -> AbstractContextManager[None]: ...
+
+
 class Steps(Protocol):
     """Makes the steps of one task after the other, with a new optimiser for each task.
 
-    Where a task is trained at one cut after another, the optimiser's state lives on.
+    begin(lr): a task begins, with this learning rate. Where it is trained at one part of the model
+    after another, the optimiser's state lives on.
     """
 
-    def begin(self) -> None: ...
-    def train(self, cut: Cut, batches: Batches) -> None: ...
+    def begin(self, lr: float) -> None: ...
+    def train(self, part: Part, batches: Batches) -> None: ...
 
 
 class Eager:
@@ -30,31 +45,33 @@ class Eager:
 
     def __init__(self, model: nn.Module, loss: Loss, settings: TrainSettings) -> None:
         self._model, self._loss, self._settings = model, loss, settings
+        self._lr = settings.lr
         self._earlier: Optimizer | None = None
 
-    def begin(self) -> None:
+    def begin(self, lr: float) -> None:
+        self._lr = lr
         self._earlier = None
 
-    def train(self, cut: Cut, batches: Batches) -> None:
-        optimiser, earlier = client_optimiser(self._settings, cut.trained), self._earlier
+    def train(self, part: Part, batches: Batches) -> None:
+        optimiser, earlier = client_optimiser(self._settings, part.trained, self._lr), self._earlier
         if earlier is not None:
-            optimiser.state.update((p, earlier.state[p]) for p in cut.trained if p in earlier.state)
+            optimiser.state.update((p, earlier.state[p]) for p in part.trained if p in earlier.state)
         self._earlier = optimiser
-        with cut:
+        with part:
             for inputs, targets in batches:
-                step(self._model, self._loss, cut, optimiser, inputs, targets)
+                step(self._model, self._loss, part, optimiser, inputs, targets)
 
 
 def step(
-    model: nn.Module, loss: Loss, cut: Cut, optimiser: Optimizer, inputs: Tensor, targets: Tensor
+    model: nn.Module, loss: Loss, part: Part, optimiser: Optimizer, inputs: Tensor, targets: Tensor
 ) -> None:
-    """One step; the cut must be entered."""
+    """One step; the part must be entered."""
     if len(inputs) == 1:
-        with cut.lone_sample():
+        with part.lone_sample():
             value = loss(model(inputs), targets)
     else:
         value = loss(model(inputs), targets)
     if value.requires_grad:  # not so where the loss uses none of the trained layers
         optimiser.zero_grad()
-        torch.autograd.backward(value)
+        torch.autograd.backward(value, inputs=part.goals)
         optimiser.step()

@@ -1,76 +1,31 @@
 """The server's models and the updates that wait for their use."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from dataclasses import astuple
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
 from fedpace.core.errors import PeerError, PolicyError
-from fedpace.learn.aggregate import Combined, blend, combine
+from fedpace.learn.aggregate import blend, combine
 from fedpace.learn.layers import Layout
-from fedpace.learn.server import make_optimiser
+from fedpace.learn.server import Slot
 from fedpace.learn.settings import ServerSettings
-from fedpace.learn.weights import Update, Weights
+from fedpace.learn.weights import Estimates, Update, Weights
+from fedpace.learn.width import Slim
 
-
-class _Slot:
-    """One model of the server and its optimiser, which works on copies of the layers' parameters."""
-
-    def __init__(self, layout: Layout, weights: Weights, settings: ServerSettings) -> None:
-        self._layout = layout
-        self.weights = weights
-        self._params = [nn.Parameter(layer.clone()) for layer in _by_layer(layout, weights.params)]
-        self._optimiser = make_optimiser(settings, self._params)
-
-    def step(self, combined: Combined, lr: float | None) -> None:
-        """Make new weights; the old ones stay as they are for those who hold them."""
-        layout, old, depth = self._layout, self.weights, combined.depth
-        start = layout.start(depth)
-        for index, param in enumerate(self._params):
-            at = layout.starts[index].params - start.params
-            touched = index >= layout.depth - depth
-            param.grad = combined.params[at : at + param.numel()].neg() if touched else None
-        usual = [group["lr"] for group in self._optimiser.param_groups]
-        for group in self._optimiser.param_groups:
-            group["lr"] = group["lr"] if lr is None else lr
-        self._optimiser.step()
-        for group, rate in zip(self._optimiser.param_groups, usual, strict=True):
-            group["lr"] = rate
-        before = old.buffers[start.buffers :]
-        # What does not change may be infinite, as in masks, and has no way to go.
-        moved = torch.lerp(before, combined.buffers, combined.buffer_shares)
-        moved = torch.where(before == combined.buffers, before, moved)
-        counters = torch.maximum(old.counters[start.counters :], combined.counters)
-        self.weights = Weights(
-            torch.cat([param.detach() for param in self._params]),
-            torch.cat([old.buffers[: start.buffers], moved]),
-            torch.cat([old.counters[: start.counters], counters]),
-        )
-
-    def state(self) -> dict[str, Any]:
-        return {**vars(self.weights), "optimiser": copy.deepcopy(self._optimiser.state_dict())}
-
-    def load(self, state: dict[str, Any]) -> None:
-        self.weights = Weights(state["params"], state["buffers"], state["counters"])
-        with torch.no_grad():
-            for param, layer in zip(
-                self._params, _by_layer(self._layout, self.weights.params), strict=True
-            ):
-                param.copy_(layer)
-        # A copy, since the optimiser goes on to change these tensors in place.
-        self._optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
+_TYPES = {"params": torch.float32, "buffers": torch.float32, "counters": torch.int64}
 
 
 class ModelStore:
     """Model slots and updates. A slot other than "global" begins as the initial weights.
 
     Only the global model has the run's server optimiser; other slots take plain steps, or what goes
-    from them into the global one would pass two optimisers.
+    from them into the global one would pass two optimisers. Slots are on the CPU, updates stay on
+    the device that they come from. slim: makes the thinner model of a width; None: there are none.
     """
 
     def __init__(
@@ -79,12 +34,15 @@ class ModelStore:
         initial: Weights,
         server: ServerSettings,
         evaluate: Callable[[Weights], tuple[float, float]],
+        slim: Callable[[float], Slim] | None = None,
     ) -> None:
         self._layout = layout
         self._initial = initial
         self._server = server
         self._test = evaluate
-        self._slots: dict[str, _Slot] = {}
+        self._make_slim = slim
+        self._slims: dict[float, Slim] = {}
+        self._slots: dict[str, Slot] = {}
         self._updates: dict[int, Update] = {}
         self._slot(GLOBAL)
 
@@ -129,6 +87,8 @@ class ModelStore:
             command.missing,
             self._server.normalise,
             [None if base is now else base.params - now.params for base in bases],
+            command.missed,
+            self._slims,
         )
         slot.step(combined, command.lr)
         for task in command.tasks:
@@ -141,26 +101,34 @@ class ModelStore:
         slot.step(blend(self._layout, slot.weights, sources, command.weights), None)
 
     def measure(self, command: Measure) -> tuple[float, ...]:
-        """One number per update, about its parameters; the updates stay.
+        """One number per update; the updates stay.
 
-        norm: L2 norm; divergence: L2 distance from the weighted mean (equal weights if none are
-        given), over the layers that the update carries.
+        norm: L2 norm of its parameters; divergence: their L2 distance from the weighted mean (equal
+        weights if none are given), over the numbers that the update carries; the others are what the
+        client has estimated, NaN where it has not.
         """
         updates = self._find(command.tasks)
-        if command.what == "norm" or not updates:
+        if command.what == "norm":
             return tuple(_norm(update.params) for update in updates)
-        combined = combine(self._layout, updates, command.weights or (1.0,) * len(updates))
+        if command.what == "divergence":
+            return self._divergences(updates, command.weights or (1.0,) * len(updates))
+        found = [update.estimates for update in updates]
+        return tuple(math.nan if one is None else getattr(one, command.what) for one in found)
+
+    def _divergences(self, updates: Sequence[Update], weights: Sequence[float]) -> tuple[float, ...]:
+        combined = combine(self._layout, updates, weights, slims=self._slims)
         mean = torch.zeros(self._layout.start(0).params)  # 0 where only updates of weight 0 reach
         mean[self._layout.start(combined.depth).params :] = combined.params
         return tuple(
-            _norm(update.params - mean[self._layout.start(update.depth).params :]) for update in updates
+            _norm(update.params - mean[self._places(update)[0]].to(update.params.device))
+            for update in updates
         )
 
     def state(self) -> dict[str, Any]:
         """Everything that changes, as plain values and tensors: fit for weights_only loading."""
         return {
             "slots": {name: slot.state() for name, slot in self._slots.items()},
-            "updates": {task: dict(vars(update)) for task, update in self._updates.items()},
+            "updates": {task: _plain(update) for task, update in self._updates.items()},
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -168,12 +136,17 @@ class ModelStore:
         self._slots = {}
         for name, values in state["slots"].items():
             self._slot(name).load(values)
-        self._updates = {task: Update(**values) for task, values in state["updates"].items()}
+        self._updates = {}
+        for task, values in state["updates"].items():
+            estimates = values.get("estimates")
+            known = None if estimates is None else Estimates(*estimates)
+            self._updates[task] = Update(**{**values, "estimates": known})
+            self._places(self._updates[task])
 
-    def _slot(self, name: str) -> _Slot:
+    def _slot(self, name: str) -> Slot:
         if name not in self._slots:
             server = self._server if name == GLOBAL else ServerSettings()
-            self._slots[name] = _Slot(self._layout, self._initial, server)
+            self._slots[name] = Slot(self._layout, self._initial, server)
         return self._slots[name]
 
     def _find(self, tasks: Sequence[int]) -> list[Update]:
@@ -185,40 +158,63 @@ class ModelStore:
             )
         return [self._updates[task] for task in tasks]
 
+    def _places(self, update: Update) -> tuple[Tensor | slice, Tensor | slice]:
+        """Where the update's parameters and buffers are in the full vectors."""
+        start, width = self._layout.start(update.depth), update.width
+        if width is None:
+            return slice(start.params, None), slice(start.buffers, None)
+        if width not in self._slims:
+            if self._make_slim is None:
+                raise PolicyError(
+                    f"an update has width {width}, but this store was given no thinner models"
+                )
+            self._slims[width] = self._make_slim(width)
+        return self._slims[width].params, self._slims[width].buffers
+
     def _check(self, task: int, update: Update) -> None:
-        layout = self._layout
+        layout, width = self._layout, update.width
         if not 1 <= update.depth <= layout.depth:
             raise PeerError(
                 f"update of task {task} has depth {update.depth}; expected 1 to {layout.depth}"
+            )
+        if width is not None and not (0 < width <= 1 and update.depth == layout.depth):
+            raise PeerError(
+                f"update of task {task} has width {width} and depth {update.depth}; "
+                f"expected a share of channels, in (0, 1], of all {layout.depth} layers"
             )
         if not (math.isfinite(update.effort) and update.effort > 0):
             raise PeerError(
                 f"update of task {task} has effort {update.effort}; expected a number above 0"
             )
-        sizes = [end - at for end, at in zip(layout.start(0), layout.start(update.depth), strict=True)]
-        vectors = (update.params, update.buffers, update.counters)
-        types = (torch.float32, torch.float32, torch.int64)
-        for kind, vector, size, dtype in zip(
-            ("params", "buffers", "counters"), vectors, sizes, types, strict=True
-        ):
+        places = self._places(update)
+        cut = f"at depth {update.depth}" + (f" and width {width:g}" if width is not None else "")
+        cut_layout = layout if width is None else self._slims[width].layout
+        start, end = cut_layout.start(update.depth), cut_layout.start(0)
+        for kind, dtype in _TYPES.items():
+            vector: Tensor = getattr(update, kind)
+            size = getattr(end, kind) - getattr(start, kind)
             if vector.shape != (size,) or vector.dtype != dtype:
                 raise PeerError(
                     f"update of task {task} has {kind} of shape {tuple(vector.shape)} and type "
-                    f"{vector.dtype}; at depth {update.depth} the model has ({size},) and {dtype}"
+                    f"{vector.dtype}; {cut} the model has ({size},) and {dtype}"
                 )
-            finite = torch.isfinite(vector)
-            if kind == "buffers":  # a mask may hold infinities, and keeps them
-                finite |= vector == self.weights().buffers[layout.start(update.depth).buffers :]
-            if not bool(finite.all()):
+            finite = bool(torch.isfinite(vector).all())
+            if not finite and kind == "buffers":  # a mask may hold infinities, and keeps them
+                mask = self.weights().buffers[places[1]] == vector.cpu()
+                finite = bool((mask | torch.isfinite(vector.cpu())).all())
+            if not finite:
                 raise PeerError(
                     f"update of task {task} has {kind} that are not finite; its training diverged, "
                     "try a smaller learning rate"
                 )
 
 
-def _by_layer(layout: Layout, params: Tensor) -> list[Tensor]:
-    marks = [start.params for start in layout.starts]
-    return [params[start:stop] for start, stop in pairwise(marks)]
+def _plain(update: Update) -> dict[str, Any]:
+    values = {
+        name: value.cpu() if isinstance(value, Tensor) else value
+        for name, value in vars(update).items()
+    }
+    return values | {"estimates": None if update.estimates is None else astuple(update.estimates)}
 
 
 def _norm(vector: Tensor) -> float:

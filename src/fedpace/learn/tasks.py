@@ -14,7 +14,7 @@ from fedpace.data.root import find
 from fedpace.learn.models import build_model
 from fedpace.learn.task import Task
 
-MODEL = "mlp, cnn, mnist-cnn, resnet18, resnet20, resnet20-gn, vgg11 or vgg11-bn"
+MODEL = "mlp, cnn, mnist-cnn, resnet18, resnet20, resnet20-gn, vgg11, vgg11-bn, vgg13 or vgg13-bn"
 ROOT = "folder that holds the dataset's own folder; else FEDPACE_DATA, else the user's cache"
 
 

@@ -1,7 +1,6 @@
 """One client's training: batches in a keyed order, the full model first, then the last layers."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from typing import Any
 
@@ -10,61 +9,33 @@ from torch import Tensor, nn
 
 from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.model import ModelProfile
+from fedpace.core.schedule import step_size
 from fedpace.core.seeds import generator, torch_seed
-from fedpace.learn.cut import Cut
-from fedpace.learn.device import at_work, drawing, open_device, place, upload
-from fedpace.learn.graphs import cuda_steps
+from fedpace.learn.body import Body
+from fedpace.learn.device import at_work, drawing, open_device, upload
+from fedpace.learn.estimate import estimate
+from fedpace.learn.job import Job
 from fedpace.learn.layers import Layout
 from fedpace.learn.optimiser import check_optimiser, effort
 from fedpace.learn.profile import Method, profile
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.steps import Eager, Steps
 from fedpace.learn.task import Task
 from fedpace.learn.weights import Update, Weights
+from fedpace.learn.width import Slim, slim
 
 __all__ = ["Job", "TrainSettings", "Trainer", "Update"]
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Work of one task: `steps` batches, the first `full_steps` of them with the full model.
-
-    depth: output-side layers that the other steps train and that the update carries;
-    version: of the model that it starts from, which decides the learning rate;
-    last_depth: where set, the last step's backward pass is stopped after so many layers;
-    width: share of every layer's channels that is trained and sent; estimate: see core's Measure.
-    """
-
-    client: int
-    task: int
-    steps: int
-    full_steps: int
-    depth: int
-    batch_size: int
-    version: int = 0
-    last_depth: int | None = None
-    width: float | None = None
-    estimate: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.full_steps <= self.steps or self.steps < 1:
-            raise PolicyError(
-                f"task {self.task} has {self.full_steps} full steps of {self.steps} steps; "
-                "give at least one step, and not more full ones than there are"
-            )
-        if self.depth < 1 or self.batch_size < 1:
-            raise PolicyError(
-                f"task {self.task} has depth {self.depth} and batch size {self.batch_size}; "
-                "both must be at least 1"
-            )
+Batch = tuple[Tensor, Tensor]
+"""Inputs and targets."""
 
 
 class Trainer:
-    """Trains any client of a task, one job at a time, in one model instance.
+    """Trains any client of a task, one job at a time, in one model instance for each width.
 
     A result depends on the seed, the job and the weights only, not on earlier jobs. Sums inside
-    torch depend on the number of threads: see `pool.single_thread`. Weights come and go on the CPU;
-    model and samples are on `device` (cpu, cuda or cuda:N), whose module says what it changes.
+    torch depend on the number of threads: see `pool.single_thread`. Model and samples are on `device`
+    (cpu, cuda or cuda:N), whose module says what it changes. Weights may lie anywhere: the last ones
+    are kept on the device, for the tasks of one round. Updates are left on it.
     """
 
     def __init__(self, task: Task, settings: TrainSettings, seed: int, device: str = "cpu") -> None:
@@ -74,22 +45,16 @@ class Trainer:
         self.seed = seed
         self.device = device
         self._device = open_device(device)
-        self._model = self.new_model()
-        self.layout = Layout.trace(self._model, task.train[0][:2])
-        self._initial = self.layout.read(self._model)
-        self._bound = self.layout.bind(place(self._model, self._device))
+        model = self.new_model()
+        self.layout = Layout.trace(model, task.train[0][:2])
+        self._initial = self.layout.read(model)
         self._samples = [one.to(self._device) for one in task.train]
-        self._steps = self._new_steps()
-        self._cuts: dict[int, Cut] = {}
+        self._whole = Body(model, self.layout, task.loss, settings, self._device)
+        self._thin: dict[float, Body] = {}
+        self._held: tuple[Weights, Weights] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Trainer, (self.task, self.settings, self.seed, self.device)
-
-    def _new_steps(self) -> Steps:
-        if self._device.type == "cpu":
-            return Eager(self._model, self.task.loss, self.settings)
-        trained = self._bound.params(self.layout.depth)
-        return cuda_steps(self._model, self.task.loss, self.settings, trained, self._device)
 
     def new_model(self) -> nn.Module:
         """A model as the seed makes it, with all that it draws; torch's generator stays as it is."""
@@ -101,17 +66,22 @@ class Trainer:
         """The weights that the seed gives to a new model."""
         return self._initial
 
-    def profile(self, method: Method = "flops") -> ModelProfile:
-        """What each layer costs; a clock sees whole batches, operations are counted for two samples.
+    def profile(self, method: Method = "flops", widths: Sequence[float] = ()) -> ModelProfile:
+        """What each layer and each of `widths` costs.
 
-        It is found on the CPU, whatever trains: a run's times do not depend on the device.
+        A clock sees whole batches, operations are counted for two samples. It is found on the CPU,
+        whatever trains: a run's times do not depend on the device.
         """
         samples = self.settings.batch_size if method == "clock" else 2
         inputs, targets = (one[:samples] for one in self.task.train)
-        return profile(self.new_model(), self.layout, inputs, targets, self.task.loss, method)
+        return profile(self.new_model(), self.layout, inputs, targets, self.task.loss, method, widths)
+
+    def slim(self, width: float) -> Slim:
+        """The model with a share of its channels, on the CPU and at its initial weights."""
+        return slim(self.new_model(), self.layout, self.task.train[0][:2], width)
 
     def run(self, job: Job, weights: Weights) -> Update:
-        """Train from `weights`; the update carries the last `depth` layers, whatever was trained.
+        """Train from the full model's `weights`; the update carries the last `depth` layers.
 
         The optimiser is new for each task. Between the full steps and the others, the layers that
         are frozen from then on go back to `weights`; the state of the others' optimiser lives on.
@@ -119,19 +89,50 @@ class Trainer:
         full = self.layout.depth
         if job.depth > full:
             raise PolicyError(f"task {job.task} has depth {job.depth}, but the model has {full} layers")
+        if job.width is not None and job.depth < full:
+            raise PolicyError(
+                f"task {job.task} has width {job.width} and depth {job.depth} of {full}; "
+                "a thinner model is trained in full depth"
+            )
+        body = self._whole if job.width is None else self._thinner(job.width)
         seed = torch_seed(self.seed, "train", job.client, job.task)
         with at_work(self._device), drawing(self._device, seed):
-            old = weights.on(self._device)
-            self._bound.load(old)
-            self._steps.begin()
-            batches = self._batches(job)
-            if job.full_steps and job.depth < full:
-                self._steps.train(self._cut(full), islice(batches, job.full_steps))
-                self._bound.load(old, keep=job.depth)
-            self._steps.train(self._cut(job.depth), batches)
-            return self._update(job, old)
+            old = body.take(self._here(weights))
+            body.bound.load(old)
+            body.steps.begin(step_size(self.settings.lr, self.settings.decay, job.version))
+            batches = _Noted(self._batches(job))
+            _train(body, job, old, batches)
+            found = (
+                estimate(body.bound, self.task.loss, *batches.last, old)
+                if job.estimate and batches.last
+                else None
+            )
+            new = body.bound.read(job.depth).on(self._device)
+            return Update(
+                job.depth,
+                new.params.sub_(old.params[body.layout.start(job.depth).params :]),
+                new.buffers,
+                new.counters,
+                effort(self.settings, job.steps),
+                job.width,
+                found,
+            )
 
-    def _batches(self, job: Job) -> Iterator[tuple[Tensor, Tensor]]:
+    def _thinner(self, width: float) -> Body:
+        if width not in self._thin:
+            made = self.slim(width)
+            self._thin[width] = Body.thin(made, self.task.loss, self.settings, self._device)
+        return self._thin[width]
+
+    def _here(self, weights: Weights) -> Weights:
+        """The weights on the device; those of one round, from which many tasks start, come once."""
+        if self._device.type == "cpu":
+            return weights.on(self._device)
+        if self._held is None or self._held[0] is not weights:
+            self._held = weights, weights.on(self._device)
+        return self._held[1]
+
+    def _batches(self, job: Job) -> Iterator[Batch]:
         """`job.steps` batches: every epoch in its own keyed order, its last batch may be short."""
         if self.task.clients is None:
             raise ConfigError(
@@ -154,18 +155,29 @@ class Trainer:
             if left <= 0:
                 return
 
-    def _cut(self, depth: int) -> Cut:
-        if depth not in self._cuts:
-            self._cuts[depth] = Cut(self._bound, depth)
-        return self._cuts[depth]
 
-    def _update(self, job: Job, old: Weights) -> Update:
-        new = self._bound.read(job.depth)
-        start = self.layout.start(job.depth)
-        return Update(
-            job.depth,
-            new.params.sub_(old.params[start.params :]).cpu(),
-            new.buffers.cpu(),
-            new.counters.cpu(),
-            effort(self.settings, job.steps),
-        )
+class _Noted:
+    """Batches on their way, of which the last one is kept."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batches = batches
+        self.last: Batch | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        self.last = next(self._batches)
+        return self.last
+
+
+def _train(body: Body, job: Job, old: Weights, batches: Iterator[Batch]) -> None:
+    full = body.layout.depth
+    if job.full_steps and job.depth < full:
+        body.steps.train(body.cut(full), islice(batches, job.full_steps))
+        body.bound.load(old, keep=job.depth)
+    if job.last_depth is None:
+        body.steps.train(body.cut(job.depth), batches)
+    else:
+        body.steps.train(body.cut(job.depth), islice(batches, job.steps - 1))
+        body.steps.train(body.stopped(job.last_depth), batches)

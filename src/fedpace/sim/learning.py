@@ -1,5 +1,6 @@
 """The learning side of a simulated run, put together from its settings."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,7 +20,11 @@ from fedpace.sim.lazy import LazyLearner, Recall
 
 
 class Learning:
-    """A task divided among clients, its trainer and its model's profile."""
+    """A task divided among clients, its trainer and its model's profile.
+
+    profile: how it is found, or one that is known already; widths: shares of the channels that
+    thinner models in it have.
+    """
 
     def __init__(
         self,
@@ -30,6 +35,7 @@ class Learning:
         profile: Method | ModelProfile,
         seed: int,
         device: str = "cpu",
+        widths: Sequence[float] = (),
     ) -> None:
         if task.clients is None:
             labels = task.train[1].numpy()
@@ -48,7 +54,7 @@ class Learning:
         self._task = task
         self._trainer = Trainer(task, train, seed, device)
         self.profile: ModelProfile = (
-            profile if isinstance(profile, ModelProfile) else self._trainer.profile(profile)
+            profile if isinstance(profile, ModelProfile) else self._trainer.profile(profile, widths)
         )
 
     def learner(
@@ -59,7 +65,7 @@ class Learning:
         executor = Serial(trainer) if workers == 1 else Processes(trainer, workers)
         stack.enter_context(executor)
         evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
-        self._store = ModelStore(trainer.layout, trainer.initial(), server, evaluator)
+        self._store = ModelStore(trainer.layout, trainer.initial(), server, evaluator, trainer.slim)
         return LazyLearner(self._store, executor, recall)
 
     def save(self, path: Path) -> None:

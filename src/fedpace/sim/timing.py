@@ -1,6 +1,7 @@
 """A task without data or weights: layers of given size and cost, for runs about time alone."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fedpace.core.errors import ConfigError
@@ -13,6 +14,10 @@ class TimingTask:
 
     model: ModelProfile
     samples: tuple[int, ...]
+
+    def thinned(self, widths: Sequence[float]) -> "TimingTask":
+        """With thinner models of these shares of the channels, by rule of thumb."""
+        return replace(self, model=self.model.squared(widths)) if widths else self
 
 
 @dataclass(frozen=True, slots=True)

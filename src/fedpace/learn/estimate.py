@@ -1,0 +1,92 @@
+"""What a client can tell about its loss around a model: gradient, noise, smoothness.
+
+F is the mean loss over one batch, in eval mode, with the statistics that the client got: a function
+of the parameters alone, without draws.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpace.learn.device import drawing
+from fedpace.learn.layers import Bound
+from fedpace.learn.weights import Estimates, Weights
+
+Loss = Callable[[Any, Tensor], Tensor]
+
+_CHUNKS = 16
+
+
+def estimate(bound: Bound, loss: Loss, inputs: Tensor, targets: Tensor, old: Weights) -> Estimates:
+    """Estimates at `old`, and between it and what the model holds now, w; the model stays as it is.
+
+    gradient: |grad F(old)|; noise: sigma, where sigma^2 is the variance of one sample's gradient at
+    `old` summed over its numbers, NaN for a batch of one; smoothness: |grad F(w) - grad F(old)| /
+    |w - old|, NaN where nothing moved.
+    """
+    point = _Point(bound, loss)
+    now = bound.read(bound.layout.depth)
+    modes = [(module, module.training) for module in bound.model.modules()]
+    bound.model.eval()
+    try:
+        with drawing(inputs.device):  # there are models that draw in eval mode
+            bound.load(old)
+            here = point.gradient(inputs, targets)
+            noise = _noise(point, inputs, targets)
+            bound.load(Weights(now.params, old.buffers, old.counters))
+            turned = _norm(point.gradient(inputs, targets) - here)
+    finally:
+        bound.load(now)
+        for module, training in modes:
+            module.training = training
+    moved = _norm(now.params.double() - old.params)
+    return Estimates(_norm(here), noise, turned / moved if moved else math.nan)
+
+
+class _Point:
+    """The loss as a function of a batch, at the weights that the model holds."""
+
+    def __init__(self, bound: Bound, loss: Loss) -> None:
+        self._model, self._loss = bound.model, loss
+        self._params = bound.params(bound.layout.depth)
+
+    def gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Of the mean over the samples, float64 and flat; zero where parameters are not used."""
+        value = self._loss(self._model(inputs), targets)
+        found: tuple[Tensor | None, ...] = (None,) * len(self._params)
+        if value.requires_grad:
+            found = torch.autograd.grad(value, self._params, allow_unused=True)
+        return torch.cat(
+            [
+                (torch.zeros_like(param) if grad is None else grad).reshape(-1).double()
+                for param, grad in zip(self._params, found, strict=True)
+            ]
+        )
+
+
+def _noise(point: _Point, inputs: Tensor, targets: Tensor) -> float:
+    """Root of the variance of a sample's gradient, from the means of equal chunks of the batch.
+
+    The mean of s samples has a share 1/s of the variance of one: sigma^2 = s * sum_c |g_c - mean|^2 /
+    (C - 1) is without bias. Samples that fill no chunk are left out. Means and squares are carried on
+    from chunk to chunk (Welford), which takes the memory of two gradients.
+    """
+    chunks = min(_CHUNKS, len(inputs))
+    if chunks < 2:
+        return math.nan
+    size = len(inputs) // chunks
+    parts = zip(torch.split(inputs, size)[:chunks], torch.split(targets, size)[:chunks], strict=True)
+    mean, squares = torch.zeros((), dtype=torch.float64, device=inputs.device), 0.0
+    for number, (some, wanted) in enumerate(parts, 1):
+        gradient = point.gradient(some, wanted)
+        away = gradient - mean
+        mean = mean + away / number
+        squares += float(away @ (gradient - mean))
+    return math.sqrt(max(size * squares / (chunks - 1), 0.0))
+
+
+def _norm(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector))

@@ -7,6 +7,7 @@ NAMES = (
     "timing_only",
     "deadlines",
     "partial_training",
+    "stopped_backward",
     "overhead",
 )  # memory is told best before torch is in
 

@@ -15,6 +15,13 @@ def small():
             "timelyfl": {"n": 8, "k": 4},
             "fedbuff": {"concurrency": 8, "k": 4},
             "fedcompass": {"q_min": 5, "q_max": 25},
+            "adel": {
+                "budget_s": 3000.0,
+                "times": "steady",
+                "constants": {"gradient": 1.0, "noise": 4.0, "smoothness": 1.0},
+                "train": {"lr": 0.5, "steps": 1},
+            },
+            "salf": {"deadline_s": 30.0, "train": {"lr": 0.5, "steps": 1}},
             "sync": {"n": 6, "over_selection": 1.3},
         },
         "stop": {"rounds": 6},

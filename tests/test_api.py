@@ -7,11 +7,12 @@ from torch.nn.functional import mse_loss
 import fedpace
 from fedpace import config, plugins
 from fedpace.config import load, plugin
-from fedpace.core.commands import Aggregate
+from fedpace.core.commands import Aggregate, Note
 from fedpace.core.errors import ConfigError, JournalError
 from fedpace.core.events import Joined
 from fedpace.core.facts import Evaluated, Finished
 from fedpace.core.journal import replay
+from fedpace.policies.adel import ADEL
 
 OWN_POLICY = '''
 """The two clients with the most data take turns."""
@@ -59,7 +60,7 @@ def learned(result):
     return result.accuracy[-1][1]
 
 
-ROUNDS = {"fedasync": 120, "fedat": 60, "fedcompass": 120}
+ROUNDS = {"fedasync": 120, "fedat": 60, "fedcompass": 120, "adel": 100, "salf": 100}
 """Rounds in which a policy has used about as many updates as others in 25."""
 
 
@@ -106,6 +107,18 @@ def test_timing_alone_takes_the_same_decisions_as_training(small, policy):
     small |= {"policy": policy}
     real = [m for m in fedpace.simulate(small).journal if not isinstance(m, Evaluated)]
     assert real == list(fedpace.simulate(small | {"timing_only": True}).journal)
+
+
+def test_constants_are_measured_in_a_warm_up_and_the_journal_says_what_they_are(tmp_path, small):
+    measured = {"budget_s": 400.0, "rounds": 5, "times": "steady"}
+    small |= {"policy": "adel", "policies": {"adel": measured}}
+    result = fedpace.simulate(small, out=tmp_path)
+    said = [message.text for message in result.journal if isinstance(message, Note)]
+    values = dict(zip(said[0].split()[4::2], said[0].split()[5::2], strict=True))
+    assert set(values) == {"gradient", "noise", "smoothness"}
+    assert all(float(value.strip(",")) > 0 for value in values.values())
+    settings = config.build(ADEL.Settings, result.journal.header.settings, "settings")
+    replay(tmp_path / "journal.jsonl", ADEL(settings, result.journal.header.context))
 
 
 def test_a_device_that_is_not_there_is_refused_before_anything_is_written(tmp_path, small, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedpace
+from fedpace.config import build
 from fedpace.core import codec
 from fedpace.core.journal import replay
 from fedpace.plugins import load
@@ -20,6 +21,14 @@ POLICIES = {
     "fedasync": {"alpha": 0.6, "weigh": "samples"},
     "fedat": {"ratio": 2.5},
     "fedcompass": {"q_min": 2, "q_max": 8},
+    "heterofl": {"target_s": 20.0, "levels": [1.0, 0.5, 0.25]},
+    "salf": {"deadline_s": 15.0},
+    "adel": {
+        "budget_s": 90.0,
+        "rounds": 3,
+        "warm_up": 0.3,
+        "constants": {"gradient": 1.0, "noise": 4.0, "smoothness": 1.0},
+    },
     "sync": {"n": 3, "over_selection": 1.3, "deadline_s": 60.0, "quorum": 2},
 }
 
@@ -48,7 +57,5 @@ def test_a_small_run_goes_as_it_always_went(tmp_path, policy):
         path.write_text("\n".join(lines) + "\n")
     assert lines == path.read_text().splitlines()
     kind = load("policies", policy)
-    replay(
-        tmp_path / "journal.jsonl",
-        kind(kind.Settings(**POLICIES[policy]), result.journal.header.context),
-    )
+    settings = build(kind.Settings, POLICIES[policy], "settings")
+    replay(tmp_path / "journal.jsonl", kind(settings, result.journal.header.context))

@@ -16,9 +16,17 @@ class Stage:
     """Drives one policy by hand."""
 
     def __init__(
-        self, kind, clients=4, model=TEN_LAYERS, batch_size=20, slack=0.0, samples=200, **settings
+        self,
+        kind,
+        clients=4,
+        model=TEN_LAYERS,
+        batch_size=20,
+        slack=0.0,
+        samples=200,
+        train=None,
+        **settings,
     ):
-        context = Context(0, clients, model, batch_size, epochs=1, slack=slack)
+        context = Context(0, clients, model, batch_size, epochs=1, slack=slack, **(train or {}))
         self.memory = Memory()
         self.session = Session(kind(kind.Settings(**settings), context), self.memory)
         self.samples = samples

@@ -35,10 +35,13 @@ from fedpace.core.journal import Header, Journal, Memory, replay
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
 from fedpace.core.session import Session
+from fedpace.policies.adel import ConstantSettings
+from fedpace.policies.layered import Averaging
 from fedpace.policies.staleness import Staleness
 
 CLIENTS = 6
-MODEL = ModelProfile.even(5, 5000)
+MODEL = ModelProfile.even(5, 5000).squared((0.5, 0.25, 0.125, 0.0625))
+KNOWN = ConstantSettings(gradient=1.0, noise=4.0, smoothness=1.0)
 VARIANTS = [
     ("timelyfl", {}),
     ("timelyfl", {"n": 4, "k": 1, "probe": "history"}),
@@ -60,6 +63,12 @@ VARIANTS = [
     ("fedcompass", {}),
     ("fedcompass", {"q_min": 1, "q_max": 1, "latest": 1.0}),
     ("fedcompass", {"q_min": 2, "q_max": 20, "smoothing": 0.5, "tell_apart": False}),
+    ("salf", {"deadline_s": 4.0}),
+    ("salf", {"deadline_s": 1.0, "averaging": Averaging("samples", cap=0.5, smoothing=1.0)}),
+    ("adel", {"budget_s": 1e5, "rounds": 300, "tolerance": 1e9, "constants": KNOWN}),
+    ("adel", {"budget_s": 1e4, "rounds": 150, "times": "steady", "warm_up": 0.001}),
+    ("heterofl", {}),
+    ("heterofl", {"n": 4, "target_s": 2.0, "levels": (1.0, 0.25), "deadline_s": 3.0, "quorum": 0}),
 ]
 
 
@@ -133,7 +142,10 @@ class Chaos:
         self.owner[task] = client
         depth = work.depth or MODEL.depth
         steps = work.steps or work.epochs * 3
-        self.tell(Arrived(at, client, task, version, depth, steps, 0, 40, 1000, False, self.rates()))
+        reached = self.choose(1, depth) if work.stop_in == "layer" else None
+        depth = reached if reached is not None and steps == 1 else depth
+        told = (at, client, task, version, depth, steps, 0, 40, 1000, reached is not None)
+        self.tell(Arrived(*told, self.rates(), reached, work.width))
 
     def unfinished(self):
         return sorted(t for t in self.tasks if self.tasks[t][2] is not None or t not in self.answered)

@@ -1,0 +1,221 @@
+"""ADEL-FL: deadlines and batches of all rounds are planned together for a given time.
+
+Rounds are layer-wise (`layered`): backpropagation stops at the deadline. How long each round lasts,
+and how large everybody's batch is, minimises the convergence bound (Problem 2, `planning.deadlines`)
+for what is known: speeds and links of the clients, and constants of the loss (A1 to A3). What is not
+given is measured in a warm-up round, in which everybody trains one whole batch; it is part of the
+budget, and its updates count. The rest of the rounds is planned anew when speeds or clients change.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+from fedpace.core.commands import Finish, Note
+from fedpace.core.errors import ConfigError
+from fedpace.core.policy import Context
+from fedpace.planning.deadline_bound import Constants, Problem, Users
+from fedpace.planning.deadlines import Plan, choose_rounds, fitting_rounds, plan
+from fedpace.policies.checks import at_least
+from fedpace.policies.layered import Averaging, Estimate, Layered, Round
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSettings:
+    """Of the loss; only noise / gradient and convexity shape the plan of given rounds."""
+
+    gradient: Annotated[float | None, "G: root mean squared gradient norm; default: measured"] = None
+    noise: Annotated[float | None, "sigma: of one sample's gradient; default: measured"] = None
+    smoothness: Annotated[float | None, "L_s; default: measured"] = None
+    convexity: Annotated[float, "mu; 0: no round forgets an earlier one"] = 0.0
+    heterogeneity: Annotated[float, "Gamma, the gap between the clients' optima"] = 0.0
+    distance: Annotated[float, "D0: squared, from the first model to the optimum"] = 1.0
+    factors: Annotated[
+        Mapping[Literal["gradient", "noise", "smoothness"], float],
+        "multiply what was measured, such as { noise = 2.0 }: how much does the plan depend on it?",
+    ] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("gradient", "noise", "smoothness", "convexity", "heterogeneity", "distance"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ConfigError(f"{name} is {value}; set it to 0 or more")
+        if self.gradient == 0:
+            raise ConfigError("gradient is 0; set it above 0")
+        for name, factor in self.factors.items():
+            if not (math.isfinite(factor) and factor > 0):
+                raise ConfigError(f"factors.{name} is {factor}; set it above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class ADELSettings:
+    budget_s: Annotated[float | None, "T_tot: seconds that training may take in all; needed"] = None
+    rounds: Annotated[int, "R: rounds that the budget is for, the warm-up not counted"] = 100
+    choose_rounds: Annotated[
+        bool, "as many of `rounds` as give the smallest bound; needs convexity and distance"
+    ] = False
+    times: Annotated[
+        Literal["exponential", "steady"],
+        "how long a layer takes: exponential (B1), or always the same; then every round is long enough "
+        "for the whole model, or nobody would ever reach its first layers",
+    ] = "exponential"
+    constants: Annotated[ConstantSettings, "of the loss"] = field(default_factory=ConstantSettings)
+    tolerance: Annotated[float, "plan anew when a speed has changed by this share"] = 0.1
+    warm_up: Annotated[float, "share of the budget after which the warm-up stops waiting"] = 0.05
+    averaging: Annotated[Averaging, "weigh, cap, smoothing"] = field(default_factory=Averaging)
+
+    def __post_init__(self) -> None:
+        if self.budget_s is not None and not 0 < self.budget_s < math.inf:
+            raise ConfigError(f"budget_s is {self.budget_s}; set it above 0")
+        at_least("rounds", self.rounds, 1)
+        at_least("tolerance", self.tolerance, 0)
+        if not 0 < self.warm_up < 1:
+            raise ConfigError(f"warm_up is {self.warm_up}; it is a share, set it between 0 and 1")
+        if self.choose_rounds and not (self.constants.convexity > 0 and self.constants.distance > 0):
+            raise ConfigError(
+                "choose_rounds needs constants.convexity and constants.distance above 0: without them "
+                "the bound only grows with every round, and one round would always be best"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Planned:
+    """A plan, and whom and which rounds it is for."""
+
+    plan: Plan
+    clients: tuple[int, ...]
+    since: int  # the first round of it
+    speeds: tuple[tuple[float, float], ...]  # P_u and B_u
+
+
+class ADEL(Layered[ADELSettings]):
+    """Deadlines and batches planned together; backpropagation stops at the deadline."""
+
+    Settings = ADELSettings
+
+    def __init__(self, settings: ADELSettings, context: Context) -> None:
+        if settings.budget_s is None:
+            raise ConfigError("budget_s is not set; give the seconds that training may take in all")
+        known = settings.constants
+        unknown: tuple[Estimate, ...] = tuple(
+            name for name in ("gradient", "noise", "smoothness") if getattr(known, name) is None
+        )
+        warm_up_s = settings.warm_up * settings.budget_s
+        super().__init__(settings, context, settings.averaging, warm_up_s, unknown)
+        self._budget_s = settings.budget_s
+        self._last = settings.rounds  # the last round; the warm-up is round 0
+        self._planned: _Planned | None = None
+        self._constants: Constants | None = None
+
+    def next_round(self, at: float) -> Round | Finish:
+        if self.version > self._last:
+            return Finish(f"all {self._last} rounds of the plan are over")
+        clients = tuple(client for client in self.roster.online if client in self.speeds)
+        if not clients:  # only newcomers: they show their speed in a round of ordinary length
+            left_s = self._budget_s - at
+            return Round(left_s / (self._last + 1 - self.version), {}) if left_s > 0 else self._spent()
+        planned = self._planned
+        if planned is None or self._outdated(planned, clients):
+            planned = self._plan(at, clients)
+            if planned is None:
+                return self._spent()
+            self._planned = planned
+        number = self.version - planned.since
+        # Two users stand for one (see _users); zip leaves the second out.
+        batches = planned.plan.batches[number].tolist()
+        return Round(float(planned.plan.deadlines_s[number]), dict(zip(clients, batches, strict=False)))
+
+    def _spent(self) -> Finish:
+        return Finish(f"the budget of {self._budget_s:g} s is spent after {self.version} rounds")
+
+    def _outdated(self, planned: _Planned, clients: tuple[int, ...]) -> bool:
+        if clients != planned.clients:
+            return True
+        shortest_s = float(planned.plan.deadlines_s[self.version - planned.since :].min())
+        for client, (samples_per_s, link_s) in zip(clients, planned.speeds, strict=True):
+            now = self.speeds[client]
+            if abs(now.samples_per_s / samples_per_s - 1) > self.settings.tolerance:
+                return True
+            if abs(now.link_s - link_s) > self.settings.tolerance * shortest_s:
+                return True
+        return False
+
+    def _plan(self, at: float, clients: tuple[int, ...]) -> _Planned | None:
+        """The best plan for what is left; None where not even one round is possible."""
+        left_s = self._budget_s - at
+        steps = [self.context.step_size(t) for t in range(self.version, self._last + 1)]
+        problem = Problem(
+            self.context.model.depth,
+            steps,
+            self._users(clients),
+            self._known_constants(),
+            local_steps=self.context.steps or 1,
+            rate_min=float(self.context.model.depth) if self.settings.times == "steady" else None,
+        )
+        fit = fitting_rounds(problem, left_s)
+        if not fit:
+            return None
+        first = self._planned is None
+        if fit < problem.rounds:
+            self._last = self.version + fit - 1
+            self.notes.append(Note(f"{left_s:g} s are enough for {fit} of {problem.rounds} rounds"))
+            problem = replace(problem, steps=steps[:fit])
+        if first and self.settings.choose_rounds:
+            found = choose_rounds(problem, left_s)
+            self._last = self.version + found.problem.rounds - 1
+        else:
+            found = plan(problem, left_s)
+        self.notes.append(Note(_said(found)))
+        speeds = tuple((self.speeds[c].samples_per_s, self.speeds[c].link_s) for c in clients)
+        return _Planned(found, clients, self.version, speeds)
+
+    def _users(self, clients: tuple[int, ...]) -> Users:
+        """The bound is for two users at least; one alone stands for two like it."""
+        several = clients * 2 if len(clients) == 1 else clients
+        return Users(
+            [self.speeds[client].samples_per_s for client in several],
+            [self.speeds[client].link_s for client in several],
+            [self.roster.samples(client) for client in several],
+        )
+
+    def _known_constants(self) -> Constants:
+        """Given, or measured in the warm-up: root mean squares over those who could tell."""
+        if self._constants is None:
+            given = self.settings.constants
+            found = {
+                name: given.factors.get(name, 1.0) * _root_mean_square(self.estimates[name].values())
+                for name in self._measure
+            }
+            gradient = found.get("gradient", given.gradient)
+            if not gradient:
+                self.notes.append(Note("no gradient could be measured; taken to be 1"))
+                gradient = 1.0
+            self._constants = Constants(
+                given.convexity,
+                found.get("smoothness", given.smoothness) or 0.0,
+                gradient,
+                found.get("noise", given.noise) or 0.0,
+                given.heterogeneity,
+                given.distance,
+            )
+            if found:
+                values = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+                self.notes.append(Note(f"measured in the warm-up: {values}"))
+        return self._constants
+
+
+def _root_mean_square(values: Iterable[float]) -> float:
+    squares = [value**2 for value in values if math.isfinite(value)]
+    return math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
+
+
+def _said(found: Plan) -> str:
+    first, last = found.deadlines_s[0], found.deadlines_s[-1]
+    reached = found.reached[:, 0]
+    return (
+        f"plan: {found.problem.rounds} rounds of {first:.4g} s to {last:.4g} s, "
+        f"{math.fsum(found.deadlines_s):.6g} of {found.budget_s:.6g} s; batches of "
+        f"{found.batches.min()} to {found.batches.max()} samples; the first layer is reached with a "
+        f"chance of {reached.min():.3g} to {reached.max():.3g}"
+    )

@@ -1,0 +1,194 @@
+"""HeteroFL (Diao, Ding, Tarokh, ICLR 2021): slow clients train a thinner model.
+
+A client of level r gets, trains and sends the leading r-th part of the channels of every layer; the
+server averages every number of the model over those who hold it. Rounds are synchronous.
+
+Differs: the paper gives clients their levels at random, for good or anew each round. Here a client gets
+the widest level that its measured speed lets it finish within a target time; one that has not been
+heard of, or was late the last time, gets the narrowest, and what it sends tells its speed.
+Differs: the paper counts all clients alike. Here they weigh by their samples, as FedAvg's do.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Annotated
+
+from fedpace.core.commands import Aggregate, Cancel, CancelTimer, Command, Note, SetTimer, Train, Work
+from fedpace.core.errors import ConfigError
+from fedpace.core.events import Arrived, Failed, Joined, Left, Rates, Started, Timer
+from fedpace.core.model import ModelProfile, Width
+from fedpace.core.policy import Commands, Context, Policy
+from fedpace.core.roster import Roster
+from fedpace.core.rounding import TOLERANCE
+from fedpace.policies.checks import at_least, resolve
+
+DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class HeteroFLSettings:
+    n: Annotated[int | None, "clients whose updates a round waits for; default: all"] = None
+    levels: Annotated[
+        tuple[float, ...], "shares of the channels that a client may train, widest first"
+    ] = (1.0, 0.5, 0.25, 0.125, 0.0625)
+    target_s: Annotated[
+        float | None,
+        "a client gets the widest level that it can finish in this time; "
+        "default: deadline_s, and without one what the full model takes the median client",
+    ] = None
+    deadline_s: Annotated[float | None, "end a round after this time; default: wait for n"] = None
+    quorum: Annotated[int, "updates that a deadline must wait for; 0 allows empty rounds"] = 1
+    epochs: Annotated[int | None, "local epochs; default: the run's"] = None
+
+    def __post_init__(self) -> None:
+        at_least("n", self.n, 1)
+        at_least("quorum", self.quorum, 0)
+        at_least("epochs", self.epochs, 1)
+        for name in ("target_s", "deadline_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}; set it above 0")
+        falling = all(one > two for one, two in zip(self.levels, self.levels[1:], strict=False))
+        if not self.levels or not falling or not all(0 < level <= 1 for level in self.levels):
+            raise ConfigError(
+                f"levels is {list(self.levels)}; give shares above 0 and at most 1, widest first"
+            )
+        if self.target_s and self.deadline_s and self.target_s > self.deadline_s:
+            raise ConfigError(
+                f"target_s is {self.target_s}, but rounds end after {self.deadline_s} s, so that work "
+                f"for that long is late; set target_s to {self.deadline_s} or less"
+            )
+
+
+def task_s(rates: Rates, work: Work, model: ModelProfile, width: Width | None) -> float:
+    """Predicted seconds of a task: download, training and upload; width None: of the full model."""
+    size, compute = (1.0, 1.0) if width is None else (width.bytes / model.total_bytes, width.compute)
+    steps = work.steps or (work.epochs or 1) * rates.batches
+    fixed_s = sum(min(rates.latency_s, way_s) for way_s in (rates.down_s, rates.up_s))
+    return fixed_s + size * (rates.down_s + rates.up_s - fixed_s) + compute * steps * rates.batch_s
+
+
+class HeteroFL(Policy[HeteroFLSettings]):
+    """Synchronous rounds in which slow clients train the leading channels of every layer only."""
+
+    Settings = HeteroFLSettings
+
+    @classmethod
+    def widths(cls, settings: HeteroFLSettings) -> tuple[float, ...]:
+        return tuple(level for level in settings.levels if level != 1)
+
+    def __init__(self, settings: HeteroFLSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._n = resolve("n", settings.n, context.clients, context.clients, "clients are in the fleet")
+        if settings.quorum > self._n:
+            raise ConfigError(
+                f"quorum is {settings.quorum}, but a round has {self._n} clients; "
+                f"set quorum between 0 and {self._n}"
+            )
+        self._work = context.work(settings.epochs)
+        self._levels = [None if share == 1 else context.model.width(share) for share in settings.levels]
+        self._roster = Roster()
+        self._rates: dict[int, Rates] = {}
+        """As last measured; of those who have left, too, and not of those who were late."""
+        self._version = self._draws = 0
+        self._started = self._in_round = self._overdue = False
+        self._open: dict[int, int] = {}
+        self._arrived: list[Arrived] = []
+
+    def on_started(self, event: Started) -> Commands:
+        self._started = True
+        return self._begin(event.at)
+
+    def on_joined(self, event: Joined) -> Commands:
+        self._roster.join(event.client, event.samples)
+        if not self._started:
+            return ()
+        if not self._in_round:
+            return self._begin(event.at)
+        return () if self._open else self._ask(1)
+
+    def on_left(self, event: Left) -> Commands:
+        self._roster.leave(event.client)
+        return ()
+
+    def on_arrived(self, event: Arrived) -> Commands:
+        del self._open[event.client]
+        self._rates[event.client] = event.rates
+        self._arrived.append(event)
+        return self._end_or_wait(event.at)
+
+    def on_failed(self, event: Failed) -> Commands:
+        del self._open[event.client]
+        self._roster.release(event.client)
+        return self._end_or_wait(event.at)
+
+    def on_timer(self, event: Timer) -> Commands:
+        self._overdue = True
+        return self._end_or_wait(event.at)
+
+    def _begin(self, at: float) -> Iterator[Command]:
+        self._in_round = self._roster.idle > 0
+        if not self._in_round:
+            return
+        self._overdue = False
+        yield from self._ask(self._n)
+        if self.settings.deadline_s is not None:
+            yield SetTimer(DEADLINE, at + self.settings.deadline_s * (1 + self.context.slack))
+
+    def _ask(self, count: int) -> Iterator[Command]:
+        self._draws += 1
+        target_s = self._target_s()
+        for client in self._roster.draw(count, self.generator("sample", self._draws)):
+            self._open[client] = self.new_task()
+            level = self._level(client, target_s)
+            work = replace(self._work, width=None if level is None else level.share)
+            yield Train(client, self._open[client], self._version, work)
+
+    def _target_s(self) -> float:
+        """0 as long as nobody is known: then everybody gets the narrowest level anyway."""
+        chosen = self.settings.target_s or self.settings.deadline_s
+        if chosen is not None or not self._rates:
+            return chosen or 0.0
+        return median(self._task_s(rates, None) for rates in self._rates.values())
+
+    def _level(self, client: int, target_s: float) -> Width | None:
+        """The widest that is predicted to fit, or else the narrowest."""
+        rates = self._rates.get(client)
+        if rates is not None:
+            for level in self._levels:
+                if self._task_s(rates, level) <= target_s * (1 + TOLERANCE):
+                    return level
+        return self._levels[-1]
+
+    def _task_s(self, rates: Rates, level: Width | None) -> float:
+        return task_s(rates, self._work, self.context.model, level)
+
+    def _end_or_wait(self, at: float) -> Commands:
+        here = len(self._arrived)
+        if here >= self._n or (self._overdue and here >= self.settings.quorum):
+            return self._end(at)
+        if self._open:
+            return ()
+        # Everybody has arrived or failed.
+        if here >= max(self.settings.quorum, 1):
+            return self._end(at)
+        return self._ask(max(self.settings.quorum, 1) - here)
+
+    def _end(self, at: float) -> Iterator[Command]:
+        yield CancelTimer(DEADLINE)
+        for client, task in self._open.items():
+            yield Cancel(client, task, "late")
+            self._roster.release(client)
+            self._rates.pop(client, None)
+        for update in self._arrived:
+            self._roster.release(update.client)
+        if not self._arrived:
+            yield Note("empty round: nobody arrived")
+        yield Aggregate(
+            tuple(update.task for update in self._arrived),
+            tuple(float(self._roster.samples(update.client)) for update in self._arrived),
+        )
+        self._version += 1
+        self._open, self._arrived = {}, []
+        yield from self._begin(at)

@@ -1,0 +1,51 @@
+"""SALF (Lang, Cohen, Shlezinger, IEEE Trans. Commun. 2025): layer-wise rounds of one length.
+
+Every round has the same deadline and every client the same batch; backpropagation stops on time, and
+each layer is averaged over those who reached it. ADEL-FL is this with deadlines and batches planned.
+
+Differs: a layer that nobody reached stays as it is, as in ADEL-FL (eq. 5).
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fedpace.core.commands import Finish
+from fedpace.core.errors import ConfigError
+from fedpace.core.policy import Context
+from fedpace.policies.checks import at_least
+from fedpace.policies.layered import Averaging, Layered, Round
+
+
+@dataclass(frozen=True, slots=True)
+class SALFSettings:
+    deadline_s: Annotated[float, "seconds that every round lasts"] = 60.0
+    rounds: Annotated[int | None, "end after so many; default: the run's stop says when"] = None
+    averaging: Annotated[Averaging, "weigh, cap, smoothing"] = field(default_factory=Averaging)
+
+    def __post_init__(self) -> None:
+        if not self.deadline_s > 0:
+            raise ConfigError(f"deadline_s is {self.deadline_s}; set it above 0")
+        at_least("rounds", self.rounds, 1)
+
+
+class SALF(Layered[SALFSettings]):
+    """Rounds of one length and batches of one size; backpropagation stops at the deadline."""
+
+    Settings = SALFSettings
+
+    def __init__(self, settings: SALFSettings, context: Context) -> None:
+        super().__init__(settings, context, settings.averaging, warm_up_s=settings.deadline_s)
+
+    def next_round(self, at: float) -> Round | Finish:
+        settings = self.settings
+        if settings.rounds is not None and self.version >= settings.rounds:
+            return Finish(f"{settings.rounds} rounds are over")
+        most = {client: self.roster.samples(client) for client in self.roster.online}
+        return Round(
+            settings.deadline_s,
+            {
+                client: min(self.context.batch_size, samples)
+                for client, samples in most.items()
+                if client in self.speeds
+            },
+        )

@@ -1,5 +1,5 @@
 """The command line: `fedpace run | compare | report | replay`, and what there is to choose from:
-`policies | tasks | fleets | settings | data`.
+`policies | tasks | fleets | settings | data`; `plan` answers without a run.
 """
 
 import json
@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from fedpace import config as configs
-from fedpace import data_cli, listing, plugins
+from fedpace import data_cli, listing, plan_cli, plugins
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.progress import Bars
 from fedpace.report.summary import Summary
@@ -26,6 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_cli.app, name="data")
+app.add_typer(plan_cli.app, name="plan")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The run's configuration.")]
 Set = Annotated[

@@ -63,8 +63,8 @@ def test_each_label_has_its_colour_in_every_panel(runs, tmp_path, policies, seed
 @pytest.fixture
 def said(monkeypatch):
     """Everything that is written into the figure: its SVG with text kept as text."""
-    style = figures._style()
-    monkeypatch.setattr(figures, "_style", lambda: style | {"svg.fonttype": "none"})
+    style = figures.style()
+    monkeypatch.setattr(figures, "style", lambda: style | {"svg.fonttype": "none"})
     return lambda groups, stem, title=None: svg_text(figure(groups, stem, title)[1])
 
 

@@ -38,7 +38,7 @@ def figure(groups: Groups, path_stem: Path, title: str | None = None) -> list[Pa
             "draw them in several figures"
         )
     colours = dict(zip(groups, COLOURS, strict=False))
-    with matplotlib.rc_context(_style()):
+    with matplotlib.rc_context(style()):
         layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06, wspace=0.03)
         drawing = Figure(figsize=(11.6, 4.5 if title else 4.2), layout=layout, facecolor="white")
         left, middle, right = drawing.subplots(1, 3, width_ratios=(1.25, 1, 1))
@@ -47,7 +47,7 @@ def figure(groups: Groups, path_stem: Path, title: str | None = None) -> list[Pa
         participation_panel(right, groups, colours)
         _legend(drawing, colours, title)
         _note(drawing, groups)
-        return [_save(drawing, path_stem, kind) for kind in ("png", "svg")]
+        return [save(drawing, path_stem, kind) for kind in ("png", "svg")]
 
 
 def _legend(drawing: Figure, colours: Colours, title: str | None) -> None:
@@ -78,7 +78,7 @@ def _note(drawing: Figure, groups: Groups) -> None:
     drawing.supxlabel(note, x=0.99, ha="right", fontsize=8.5, color=FAINT)
 
 
-def _save(drawing: Figure, path_stem: Path, kind: str) -> Path:
+def save(drawing: Figure, path_stem: Path, kind: str) -> Path:
     """Write to a temporary name and rename, so that no half-written picture is ever found."""
     path = path_stem.with_name(f"{path_stem.name}.{kind}")
     part = path.with_name(path.name + ".part")
@@ -92,7 +92,7 @@ def _save(drawing: Figure, path_stem: Path, kind: str) -> Path:
     return path
 
 
-def _style() -> dict[Any, Any]:
+def style() -> dict[Any, Any]:
     """Settings of matplotlib while the figure is drawn."""
     return {
         "font.family": "DejaVu Sans",

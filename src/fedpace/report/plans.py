@@ -1,0 +1,106 @@
+"""A plan of deadlines for a terminal and as CSV."""
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from fedpace.planning.deadlines import Plan, rounded_up, smallest_budget
+from fedpace.report.units import decimals
+
+ROWS = 12
+"""Rounds that the table shows."""
+NAMED = 5
+"""Users that a warning names."""
+
+
+def headline(plan: Plan, most: int | None = None) -> str:
+    """What the plan comes to, in two lines. most: rounds allowed, where their number was chosen."""
+    chosen = "" if most is None else f" (the best of up to {most})"
+    return (
+        f"{plan.problem.rounds} rounds{chosen} in {_number(plan.deadlines_s.sum())} s of a budget of "
+        f"{_number(plan.budget_s)} s (at least {rounded_up(smallest_budget(plan.problem))} s)\n"
+        f"batch scale m = {plan.scale:.4g}, "
+        f"bound {plan.distances[0]:.4g} before and {plan.bound:.4g} after"
+    )
+
+
+def warnings(plan: Plan) -> Iterator[str]:
+    """What the reader must not overlook."""
+    if plan.bound > plan.distances[0]:
+        yield (
+            "the bound grows, so that no progress is promised; lower the steps, raise the budget, or "
+            "check the constants"
+        )
+    if plan.raised:
+        users = plan.problem.users
+        share = 1 - np.outer(1 / plan.deadlines_s, users.link_s)
+        exact = plan.scale * np.asarray(users.samples_per_s) * share
+        below = np.flatnonzero((exact < 1).any(axis=0)).tolist()
+        names = ", ".join(map(str, below[:NAMED])) + (", ..." if len(below) > NAMED else "")
+        yield (
+            f"{plan.raised} of {plan.batches.size} batches were raised to one sample (user {names}): "
+            f"there fewer layers are reached than predicted; a larger budget, fewer rounds or a "
+            f"scale_min of about {plan.scale / exact.min():.2g} avoid it"
+        )
+
+
+def table(plan: Plan) -> Table:
+    """Some rounds: the first, the last and evenly between."""
+    problem, spread = plan.problem, plan.problem.layers > 1
+    shown = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
+    names = ["round", "step\nsize", "deadline\n(s)", "smallest\nbatch", "largest\nbatch"]
+    for name in [*names, *_chances(problem.layers)]:
+        shown.add_column(name, justify="right")
+    digits = decimals(float(plan.deadlines_s.min()))
+    for t in np.unique(np.linspace(0, problem.rounds - 1, ROWS).round().astype(int)).tolist():
+        layers = [0, middle(problem.layers) - 1] if spread else [0]
+        shown.add_row(
+            str(t + 1),
+            f"{problem.steps[t]:.3g}",
+            f"{plan.deadlines_s[t]:.{digits}f}",
+            str(plan.batches[t].min()),
+            str(plan.batches[t].max()),
+            *(f"{100 * plan.reached[t, layer]:.1f}" for layer in layers),
+        )
+    return shown
+
+
+def middle(layers: int) -> int:
+    """Number of the middle layer, from 1 for the input."""
+    return layers // 2 + 1
+
+
+def write_csv(plan: Plan, path: Path) -> None:
+    """All rounds: their bound, and every user's batch (users from 0) and layer's chance (from 1)."""
+    users, layers = range(len(plan.problem.users)), range(1, plan.problem.layers + 1)
+    part = path.with_name(path.name + ".part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with part.open("w", newline="", encoding="utf-8") as file:
+            rows = csv.writer(file, lineterminator="\n")
+            rows.writerow(
+                ["round", "step", "deadline_s", "bound_after"]
+                + [f"batch_user_{user}" for user in users]
+                + [f"reached_layer_{layer}" for layer in layers]
+            )
+            for t, deadline_s in enumerate(plan.deadlines_s.tolist()):
+                start = [t + 1, float(plan.problem.steps[t]), deadline_s, float(plan.distances[t + 1])]
+                rows.writerow(start + plan.batches[t].tolist() + plan.reached[t].tolist())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _chances(layers: int) -> list[str]:
+    if layers == 1:
+        return ["layer 1\nreached (%)"]
+    return ["layer 1 (input)\nreached (%)", f"layer {middle(layers)} of {layers}\nreached (%)"]
+
+
+def _number(value: float) -> str:
+    return f"{value:.{decimals(value)}f}"

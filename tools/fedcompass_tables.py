@@ -6,19 +6,15 @@ What RESULTS.json holds is not run again, so a table can be stopped and gone on 
 added; `--seeds 0` only prints it, as Markdown.
 """
 
-import argparse
-import json
-import time
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
-from fedpace import simulate
+from runs import Runs, Settings, Study, parser
+
+from fedpace.report.summary import Summary
 
 BASE = Path(__file__).parent.parent / "configs" / "fedcompass.toml"
 TARGET = 0.9
@@ -30,11 +26,8 @@ FLEETS = {
 PARTITIONS = {"class": "class partition", "dual-dirichlet": "dual Dirichlet partition"}
 COMPASS = {"use": "fedcompass"}
 
-Settings = dict[str, Any]
 Policies = dict[str, Settings]
 """Label -> its table in a config; times are relative to the first."""
-Runs = dict[str, dict[str, Settings]]
-"""Cell and label -> seed -> what came out."""
 
 
 @dataclass(frozen=True, order=True)
@@ -92,12 +85,7 @@ def config(
     }
 
 
-def one(settings: Settings, device: str) -> Settings:
-    """What came out of one run, or what went wrong."""
-    try:
-        summary = simulate(settings, device=device).summary
-    except Exception as error:  # kept with the results, so that the other runs go on
-        return {"error": f"{type(error).__name__}: {error}"}
+def extract(summary: Summary) -> Settings:
     return {
         "time_s": summary.time_to(TARGET),
         "best": summary.best_accuracy,
@@ -148,54 +136,24 @@ def text(mine: dict[str, float | None], reference: dict[str, float | None] | Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--table", type=int, choices=TABLES, default=1)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--minutes", type=float, default=1e9, help="start no run after so long")
-    parser.add_argument("--policies", help="run only these labels, a,b,c")
-    parser.add_argument("--clients", type=int, help="run only cells of so many clients")
-    arguments = parser.parse_args()
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--table", type=int, choices=TABLES, default=1)
+    arguments.add_argument("--policies", help="run only these labels, a,b,c")
+    arguments.add_argument("--clients", type=int, help="run only cells of so many clients")
+    given = arguments.parse_args()
     base = tomllib.loads(BASE.read_text())
-    policies, cells, drift = TABLES[arguments.table](base)
-    path: Path = arguments.results
-    results = json.loads(path.read_text()) if path.exists() else {"table": arguments.table, "runs": {}}
-    if results["table"] != arguments.table:
-        parser.error(f"{path} holds table {results['table']}, not {arguments.table}")
-    runs: Runs = results["runs"]
-    chosen = arguments.policies.split(",") if arguments.policies else list(policies)
-    began = time.monotonic()
-    with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
-        futures = {
-            pool.submit(
-                one, config(base, cell, label, policies[label], drift, seed), arguments.device
-            ): (cell.key(label), str(seed))
-            for seed in range(arguments.seeds)
-            for cell in cells
-            for label in chosen
-            if str(seed) not in runs.get(cell.key(label), {})
-            and arguments.clients in (None, cell.clients)
-        }
-        for done, future in enumerate(as_completed(futures), start=1):
-            if not future.cancelled():
-                key, seed = futures[future]
-                runs.setdefault(key, {})[seed] = future.result()
-                path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-            minutes = (time.monotonic() - began) / 60
-            if done % 20 == 0:
-                print(f"{done} of {len(futures)} runs after {minutes:.1f} min", flush=True)
-            if minutes > arguments.minutes:
-                for other in futures:
-                    other.cancel()
-    for key, by_seed in runs.items():
-        for seed, run in by_seed.items():
-            if "error" in run:
-                print(f"{key}, seed {seed}: {run['error']}")
-    print("\n".join(show(list(policies), cells, runs)))
+    policies, cells, drift = TABLES[given.table](base)
+    study = Study(given.results, given.table)
+    chosen = given.policies.split(",") if given.policies else list(policies)
+    configs = {
+        (cell.key(label), seed): config(base, cell, label, policies[label], drift, seed)
+        for seed in range(given.seeds)
+        for cell in cells
+        for label in chosen
+        if given.clients in (None, cell.clients)
+    }
+    study.carry_out(configs, extract, given.jobs, given.device, given.minutes)
+    print("\n".join([*study.errors(), *show(list(policies), cells, study.runs)]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+"""Accuracy within a time budget as in ADEL-FL's Table II and Figures 2 to 4.
+
+    python tools/adel_tables.py RESULTS.json --table mlp --seeds 5 --jobs 2
+    python tools/adel_tables.py RESULTS.json --table vgg11 --seeds 3 --jobs 12 --device cuda
+
+Tables: mlp and cnn (MNIST), vgg11 and vgg13 (CIFAR-10); robust and constants (the MLP again, at one
+budget: other training, and the measured constants halved and doubled). What RESULTS.json holds is not
+run again; `--seeds 0` only prints it, as Markdown.
+"""
+
+import math
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, stdev
+
+from runs import Runs, Settings, Study, parser
+
+from fedpace.report.summary import Summary
+
+BASE = Path(__file__).parent.parent / "configs" / "adel.toml"
+BUDGETS = (0.6, 0.8, 1.0, 1.2)
+"""Seconds a round; the paper's 1200, 1600, 2000 and 2400 are to each other like these."""
+POLICIES = ("adel", "salf", "drop", "wait", "heterofl")
+Rows = dict[str, dict[str, Settings]]
+"""Row -> column -> config."""
+
+MODELS: dict[str, Settings] = {
+    # bytes: of the model, so that a transfer takes 0.05 s at the mean bandwidth
+    "mlp": {"kind": "mnist", "model": "mlp", "bytes": 106_024, "rounds": 200, "lr": 0.2},
+    "cnn": {"kind": "mnist", "model": "mnist-cnn", "bytes": 2_328_104, "rounds": 200, "lr": 0.1},
+    "vgg11": {"kind": "cifar10", "model": "vgg11", "bytes": 39_025_960, "rounds": 400, "lr": 0.05},
+    "vgg13": {"kind": "cifar10", "model": "vgg13", "bytes": 39_764_264, "rounds": 400, "lr": 0.05},
+}
+
+
+def config(model: str, policy: str, round_s: float, changes: Settings | None = None) -> Settings:
+    """One run: `round_s` seconds for each of the rounds that the model is given."""
+    base, about = tomllib.loads(BASE.read_text()), MODELS[model]
+    rounds = about["rounds"]
+    budget_s = round_s * rounds
+    own: dict[str, Settings] = {
+        "adel": {"use": "adel", "budget_s": budget_s, "rounds": rounds},
+        "salf": {"use": "salf", "deadline_s": round_s},
+        "drop": {"use": "sync", "deadline_s": round_s, "quorum": 0},
+        "wait": {"use": "sync"},
+        "heterofl": {"use": "heterofl", "target_s": round_s},
+    }
+    changes = changes or {}
+    mbps = {"kind": "lognormal", "mean": about["bytes"] * 8 / 0.05 / 1e6, "spread": 0.3}
+    return base | {
+        "task": {"kind": about["kind"], "model": about["model"]},
+        "fleet": base["fleet"] | {"down_mbps": mbps, "up_mbps": mbps},
+        "train": base["train"] | {"lr": about["lr"], "decay": 2 / rounds} | changes.get("train", {}),
+        "stop": {"hours": budget_s / 3600, "rounds": rounds + 1},
+        "policy": "it",
+        "policies": {"it": own[policy] | changes.get("policy", {})},
+    }
+
+
+def by_budget(model: str) -> Rows:
+    return {
+        policy: {f"{budget:g} s a round": config(model, policy, budget) for budget in BUDGETS}
+        for policy in POLICIES
+    }
+
+
+def robust() -> Rows:
+    """Away from the assumptions (Figure 4)."""
+    trainings: dict[str, Settings] = {
+        "as above": {},
+        "constant step": {"decay": 0.0},
+        "weight decay 0.01": {"options": {"weight_decay": 0.01}},
+        "2 local steps": {"steps": 2},
+        "4 local steps": {"steps": 4},
+    }
+    return {
+        policy: {
+            name: config("mlp", policy, 0.8, {"train": train}) for name, train in trainings.items()
+        }
+        for policy in POLICIES
+    }
+
+
+def constants() -> Rows:
+    """What ADEL-FL measures, halved and doubled; with a convexity of 0.1 too, halved and doubled."""
+    rows: Rows = {}
+    for name in ("noise", "gradient", "smoothness"):
+        rows[name] = {
+            f"x {factor:g}": config(
+                "mlp", "adel", 0.8, {"policy": {"constants": {"factors": {name: factor}}}}
+            )
+            for factor in (0.5, 1.0, 2.0)
+        }
+    rows["convexity (x 1 is 0.1)"] = {
+        f"x {factor:g}": config(
+            "mlp", "adel", 0.8, {"policy": {"constants": {"convexity": 0.1 * factor}}}
+        )
+        for factor in (0.5, 1.0, 2.0)
+    }
+    return rows
+
+
+def rows_of(table: str) -> Rows:
+    return {"robust": robust, "constants": constants}.get(table, lambda: by_budget(table))()
+
+
+def extract(summary: Summary) -> Settings:
+    return {
+        "final": summary.final_accuracy,
+        "accuracy": [[round(at, 3), value] for at, value in summary.accuracy],
+        "depth": summary.mean_depth_share,
+        "rounds": summary.rounds,
+        "clients": summary.mean_clients,
+        "end_s": summary.end_s,
+    }
+
+
+def show(rows: Rows, runs: Runs) -> Iterator[str]:
+    columns = list(next(iter(rows.values())))
+    yield "| final accuracy, % | " + " | ".join(columns) + " |"
+    yield "|---|" + "---:|" * len(columns)
+    for row in rows:
+        yield f"| {row} | " + " | ".join(_text(runs.get(f"{row}, {c}", {})) for c in columns) + " |"
+    yield "\n| per run | rounds | clients a round | layers an update | seeds |"
+    yield "|---|---:|---:|---:|---:|"
+    for row in rows:
+        for column in columns:
+            good = [run for run in runs.get(f"{row}, {column}", {}).values() if "final" in run]
+            if good:
+                depth = mean(run["depth"] or 0.0 for run in good)
+                yield (
+                    f"| {row}, {column} | {mean(run['rounds'] for run in good):.0f} "
+                    f"| {mean(run['clients'] for run in good):.1f} | {depth:.0%} | {len(good)} |"
+                )
+
+
+def _text(by_seed: dict[str, Settings]) -> str:
+    values = [100 * run["final"] for run in by_seed.values() if run.get("final") is not None]
+    if not values:
+        return ""
+    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def main() -> None:
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--table", choices=[*MODELS, "robust", "constants"], default="mlp")
+    arguments.add_argument("--set", action="append", default=[], metavar="MODEL.KEY=NUMBER")
+    given = arguments.parse_args()
+    for change in given.set:
+        place, _, value = change.partition("=")
+        model, _, key = place.partition(".")
+        MODELS[model][key] = float(value) if not math.isclose(float(value) % 1, 0) else int(value)
+    rows = rows_of(given.table)
+    study = Study(given.results, given.table)
+    configs = {
+        (f"{row}, {column}", seed): made | {"seed": seed}
+        for seed in range(given.seeds)
+        for row, columns in rows.items()
+        for column, made in columns.items()
+    }
+    study.carry_out(configs, extract, given.jobs, given.device, given.minutes)
+    print("\n".join([*study.errors(), *show(rows, study.runs)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ from importlib import import_module
 NAMES = (
     "timing_only",
     "deadlines",
+    "coopt",
     "partial_training",
     "stopped_backward",
     "overhead",

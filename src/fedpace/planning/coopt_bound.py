@@ -1,0 +1,272 @@
+"""DYNAMITE's convergence bound (Theorem 1) and what it takes: clients, constants, budgets.
+
+    q = 1 - eta c mu        h(tau) = delta/beta ((eta beta + 1)^tau - 1) - eta delta tau
+
+    bound(tau, s) = q^(K tau) G0 + (1 - q^K)/(1 - q) *
+        ( beta eta^2 (1 - q^tau) / (2 D^2 (1 - q)) * sum_i M_i D_i^2 / s_i + rho h(tau)^2 )       (11)
+
+    K (tau s_i / p_i + t_ui) <= theta (8),    K (tau sum_i a_i s_i + b) <= R (9),
+    1 <= s_i <= D_i and tau_min <= tau <= tau_max (10)
+
+With K = 1 the bound is the marginal one of the next round (30), G0 being the loss of now.
+
+A budget counts as kept when it is exceeded by at most 1e-9 of itself: plans fill it to the last bit.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpace.core.errors import ConfigError
+from fedpace.core.rounding import TOLERANCE
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What is known of every client; entry i belongs to client i."""
+
+    samples: Sequence[int]
+    """D_i: what its weight in the model follows. In a stream all that it has seen."""
+    variance: Sequence[float]
+    """M_i: of the gradient of one sample. A client without any gets batches of one sample."""
+    samples_per_s: Sequence[float]
+    """p_i: a step with a batch of s takes s / p_i seconds."""
+    link_s: Sequence[float]
+    """t_ui: what a round spends on transfers."""
+    stored: Sequence[int] | None = None
+    """B_i: samples that it can draw a batch from; None: all its samples."""
+
+    def __post_init__(self) -> None:
+        numbers = {
+            "samples": _numbers("samples", self.samples, least=1),
+            "variance": _numbers("variance", self.variance, least=0),
+            "samples_per_s": _numbers("samples_per_s", self.samples_per_s, above=0),
+            "link_s": _numbers("link_s", self.link_s, least=0),
+        }
+        if self.stored is not None:
+            numbers["stored"] = _numbers("stored", self.stored, least=1)
+        for name, found in numbers.items():
+            if len(found) != len(self.samples):
+                raise ConfigError(
+                    f"{name} has {len(found)} entries, but samples has {len(self.samples)}; "
+                    f"give one of each for every client"
+                )
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def largest(self) -> np.ndarray:
+        """The largest batch that the data allow."""
+        samples = np.asarray(self.samples, dtype=float)
+        most: np.ndarray = np.floor(
+            samples
+            if self.stored is None
+            else np.minimum(samples, np.asarray(self.stored, dtype=float))
+        )
+        return most
+
+    @property
+    def weights(self) -> np.ndarray:
+        """M_i D_i^2: the variance of the model's step is sum_i of this / s_i, over D^2."""
+        samples = np.asarray(self.samples, dtype=float)
+        found: np.ndarray = np.asarray(self.variance, dtype=float) * samples * samples
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Of the loss and of the step (Assumptions 1 to 5)."""
+
+    quadratic: float  # rho: |F_i(w) - F_i(v)| <= rho |w - v|^2
+    smoothness: float  # beta
+    curvature: float  # c: Polyak-Lojasiewicz; 0 is allowed: nothing is forgotten
+    divergence: float  # delta: of the clients' gradients from the global one
+    step: float  # eta
+    gap: float  # G0 = F(w0) - F*; for the next round the loss of now
+    alignment: float = 1.0  # mu; 1 where batches are drawn without bias
+
+    def __post_init__(self) -> None:
+        for name in ("quadratic", "smoothness", "curvature", "divergence", "gap"):
+            _number(name, getattr(self, name), least=0)
+        for name in ("step", "alignment"):
+            _number(name, getattr(self, name), above=0)
+        if self.pull >= 1:
+            raise ConfigError(
+                f"step {self.step:g} * curvature {self.curvature:g} * alignment {self.alignment:g} is "
+                f"{self.pull:g}, but q = 1 - this has to be above 0; lower the step to below "
+                f"{1 / (self.curvature * self.alignment):g}"
+            )
+
+    @property
+    def pull(self) -> float:
+        """1 - q = eta c mu: the share of the gap that one step closes."""
+        return self.step * self.curvature * self.alignment
+
+    @property
+    def q(self) -> float:
+        return 1 - self.pull
+
+    def broken(self) -> Iterator[str]:
+        """Which conditions of Theorem 1 do not hold: then its bound is a guide and no guarantee."""
+        if self.step * self.smoothness * self.alignment > 1:
+            most = 1 / (self.smoothness * self.alignment)
+            yield f"step is {self.step:g}, above 1 / (smoothness * alignment) = {most:g}"
+        if self.curvature > self.smoothness:
+            yield f"curvature is {self.curvature:g}, above the smoothness {self.smoothness:g}"
+        if self.curvature > 2 * self.quadratic:
+            yield f"curvature is {self.curvature:g}, above twice the quadratic {self.quadratic:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """For all rounds together; for the next round what is left of them."""
+
+    rounds: int  # K
+    deadline_s: float | None = None  # theta; None: no limit
+    money: float | None = None  # R; None: no limit
+    sample_cost: float | Sequence[float] = 0.0  # a: of one sample in one step; for all or one a client
+    round_cost: float = 0.0  # b
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ConfigError(f"rounds is {self.rounds}; set it to 1 or more")
+        for name in ("deadline_s", "money"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise ConfigError(f"{name} is {value:g}; give a finite number, or none for no limit")
+        if isinstance(self.sample_cost, int | float):
+            _number("sample_cost", self.sample_cost, least=0)
+        else:
+            _numbers("sample_cost", self.sample_cost, least=0)
+        _number("round_cost", self.round_cost, least=0)
+
+    @property
+    def round_limit_s(self) -> float:
+        """theta / K, with its tolerance."""
+        return math.inf if self.deadline_s is None else self.deadline_s * (1 + TOLERANCE) / self.rounds
+
+    @property
+    def steps_money(self) -> float:
+        """R / K - b, with its tolerance: what a round can spend on samples."""
+        if self.money is None:
+            return math.inf
+        return self.money * (1 + TOLERANCE) / self.rounds - self.round_cost
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """(7) to (10). A fixed number of local steps is tau_min = tau_max."""
+
+    clients: Clients
+    constants: Constants
+    budget: Budget
+    tau_max: int = 50
+    tau_min: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.tau_min <= self.tau_max:
+            raise ConfigError(
+                f"tau_min is {self.tau_min} and tau_max {self.tau_max}; "
+                f"set 1 <= tau_min <= tau_max, the local steps of a round"
+            )
+        costs = np.size(self.budget.sample_cost)
+        if np.ndim(self.budget.sample_cost) and costs != len(self.clients):
+            raise ConfigError(
+                f"sample_cost has {costs} entries, but there are {len(self.clients)} clients; "
+                f"give one number, or one for every client"
+            )
+
+    @property
+    def sample_costs(self) -> np.ndarray:
+        """a_i of every client."""
+        costs = np.asarray(self.budget.sample_cost, dtype=float)
+        return np.broadcast_to(costs, len(self.clients))
+
+
+def h(known: Constants, tau: int) -> float:
+    """How far clients drift from the central path in tau steps; 0 for one, infinite for too many."""
+    return float(drifts(known, tau)[-1])
+
+
+def drifts(known: Constants, most: int) -> np.ndarray:
+    """h of 1 to most: eta delta sum_{z < tau} ((1 + eta beta)^z - 1), a sum without cancellation."""
+    scale = known.step * known.divergence
+    if scale == 0:
+        return np.zeros(most)
+    with np.errstate(over="ignore"):
+        grown = np.expm1(np.arange(most) * math.log1p(known.step * known.smoothness))
+        found: np.ndarray = scale * grown.cumsum()
+    return found
+
+
+def parts(
+    problem: Problem, taus: np.ndarray, horizon: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The bound of every tau is the first + the second * sum_i M_i D_i^2 / s_i.
+
+    horizon: rounds that the bound looks ahead; None: all (11); 1: only the next (30).
+    """
+    known, rounds = problem.constants, problem.budget.rounds if horizon is None else horizon
+    if rounds < 1:
+        raise ConfigError(f"the horizon is {rounds} rounds; give 1 or more")
+    later = float(_sums(known, np.array([rounds]))[0])
+    drift = np.zeros(len(taus))
+    if known.quadratic > 0:
+        with np.errstate(over="ignore"):
+            drift = known.quadratic * drifts(known, int(taus.max()))[taus - 1] ** 2 * later
+    kept = np.exp(float(rounds) * taus * math.log1p(-known.pull))
+    samples = math.fsum(problem.clients.samples)
+    noise = known.smoothness * known.step**2 / (2 * samples**2) * _sums(known, taus) * later
+    return kept * known.gap + drift, noise
+
+
+def bound(
+    problem: Problem, tau: int, batches: Sequence[float] | np.ndarray, horizon: int | None = None
+) -> float:
+    """(11): the expected loss after the last round is at most this above the optimum.
+
+    horizon: as in `parts`; with 1 it is (30). Budgets are not looked at.
+    """
+    sizes = np.asarray(batches, dtype=float)
+    if sizes.shape != (len(problem.clients),) or not (sizes > 0).all():
+        raise ConfigError(
+            f"{sizes.size} batches for {len(problem.clients)} clients, the smallest "
+            f"{sizes.min(initial=math.inf):g}; give one for every client, all above 0"
+        )
+    if tau < 1:
+        raise ConfigError(f"tau is {tau}; a round has 1 local step or more")
+    fixed, noise = parts(problem, np.array([tau]), horizon)
+    return float(fixed[0] + noise[0] * (problem.clients.weights / sizes).sum())
+
+
+def _sums(known: Constants, numbers: np.ndarray) -> np.ndarray:
+    """(1 - q^n) / (1 - q), which is n where q is 1."""
+    if known.pull == 0:
+        return numbers.astype(float)
+    found: np.ndarray = -np.expm1(numbers * math.log1p(-known.pull)) / known.pull
+    return found
+
+
+def _number(name: str, value: float, least: float = -math.inf, above: float = -math.inf) -> None:
+    if not math.isfinite(value) or value < least or value <= above:
+        limit = f"at least {least:g}" if least > above else f"above {above:g}"
+        raise ConfigError(f"{name} is {value:g}; give a finite number, {limit}")
+
+
+def _numbers(
+    name: str, values: Sequence[float] | np.ndarray, least: float = -math.inf, above: float = -math.inf
+) -> np.ndarray:
+    """One number a client; a wrong one is named by its client."""
+    numbers = np.asarray(values, dtype=float)
+    if numbers.ndim != 1 or not len(numbers):
+        raise ConfigError(f"{name} has shape {numbers.shape}; give a list with one number a client")
+    wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= least) & (numbers > above)))
+    if len(wrong):
+        limit = f"at least {least:g}" if least > above else f"above {above:g}"
+        raise ConfigError(
+            f"{name} of client {wrong[0]} is {numbers[wrong[0]]:g}; it has to be finite and {limit}"
+        )
+    return numbers

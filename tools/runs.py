@@ -1,6 +1,10 @@
-"""Many runs of a study: results by key and seed in one JSON file, what is there is not run again."""
+"""Many runs of a study: results by key and seed in one JSON file.
+
+What is there is not run again, unless it failed, or its config was another one.
+"""
 
 import argparse
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +59,7 @@ class Study:
         missing = {
             (key, str(seed)): config
             for (key, seed), config in configs.items()
-            if str(seed) not in self.runs.get(key, {})
+            if not _stands(self.runs.get(key, {}).get(str(seed)), config)
         }
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
             futures = {
@@ -64,7 +68,8 @@ class Study:
             for done, future in enumerate(as_completed(futures), start=1):
                 if not future.cancelled():
                     key, seed = futures[future]
-                    self.runs.setdefault(key, {})[seed] = future.result()
+                    result = future.result() | {"config": _hash(missing[key, seed])}
+                    self.runs.setdefault(key, {})[seed] = result
                     self._path.write_text(json.dumps(self._all, indent=1, sort_keys=True) + "\n")
                 spent = (time.monotonic() - began) / 60
                 if done % 20 == 0:
@@ -78,6 +83,15 @@ class Study:
             for seed, run in by_seed.items():
                 if "error" in run:
                     yield f"{key}, seed {seed}: {run['error']}"
+
+
+def _hash(config: Settings) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _stands(run: Settings | None, config: Settings) -> bool:
+    """Whether this is the result of that config; older files do not tell."""
+    return run is not None and "error" not in run and run.get("config", _hash(config)) == _hash(config)
 
 
 def _one(settings: Settings, extract: Extract, device: str) -> Settings:

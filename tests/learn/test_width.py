@@ -1,6 +1,7 @@
 """Thinner models: which numbers they hold, what they compute, and which models have none."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -96,14 +97,14 @@ def test_a_thin_model_computes_what_a_small_one_with_its_weights_does():
 
 
 @pytest.mark.parametrize("width", [0.5, 0.3])
-def test_in_training_what_hidden_layers_give_out_is_divided_by_the_width(width):
+def test_in_training_a_hidden_layer_without_normalisation_keeps_the_size_of_what_it_gives_out(width):
     model, inputs = plain(), torch.randn(5, 4)
     _, thin = thinned(model, inputs, width)
     x = inputs
-    for module in (layers := list(thin.model)):
+    for module, full in zip(layers := list(thin.model), model, strict=True):
         x = module.eval()(x)
         if isinstance(module, nn.Linear) and module is not layers[-1]:
-            x = x / width
+            x = x / math.sqrt(module.in_features / full.in_features)
     assert torch.equal(thin.model.train()(inputs), x)
     tested = thin.model.eval()(inputs)
     assert not torch.allclose(tested, x, rtol=0.01)
@@ -111,6 +112,27 @@ def test_in_training_what_hidden_layers_give_out_is_divided_by_the_width(width):
     for module in bare:
         module._forward_hooks.clear()
     assert torch.equal(tested, bare(inputs))
+
+
+def test_in_training_what_is_normalised_next_is_divided_by_the_width():
+    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3))
+    inputs, seen = torch.randn(5, 4), []
+    _, thin = thinned(model, inputs, 0.25)
+    thin.model[1].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    thin.model.train()(inputs)
+    thin.model.eval()(inputs)
+    assert torch.allclose(seen[0], seen[1] / 0.25)
+
+
+def test_the_answers_of_a_deep_plain_network_do_not_grow_as_it_gets_thinner():
+    model, inputs = build_model("vgg11", 3, 10).eval(), torch.rand(2, 3, 32, 32)
+    sizes = []
+    for width in (1.0, 0.25, 0.0625):
+        _, thin = thinned(model, inputs, width)
+        for module in thin.model.train().modules():
+            module.training = module.training and not isinstance(module, nn.Dropout)
+        sizes.append(float(thin.model(inputs).detach().std()))
+    assert max(sizes) < 10 * sizes[0]
 
 
 def test_the_whole_width_is_the_model_itself():

@@ -7,6 +7,7 @@ from fedpace.core.commands import Aggregate, Cancel, Finish, Note, SetTimer, Tra
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Joined, Left, Rates, Timer
 from fedpace.core.model import ModelProfile
+from fedpace.core.policy import Context
 from fedpace.planning.deadline_bound import missed_at
 from fedpace.policies.layered import Averaging
 from fedpace.policies.salf import SALF
@@ -41,10 +42,9 @@ def test_a_warm_up_gives_everybody_one_whole_batch_and_ends_when_all_are_there(s
 
 def test_a_warm_up_that_takes_too_long_lets_the_late_go_and_takes_them_for_slow(stage):
     made = stage(SALF, model=FIVE, deadline_s=30.0)
-    made.arrive(6.0, 0, depth=5, steps=1, rates=speed())
-    assert made.tell(Timer(30.0, "round ends")) == []  # one is not enough
-    said = made.arrive(40.0, 1, depth=5, steps=1, rates=speed())
-    assert [command.client for command in of(Cancel, said)] == [2, 3]
+    assert made.tell(Timer(30.0, "round ends")) == []  # nobody is there
+    said = made.arrive(40.0, 0, depth=5, steps=1, rates=speed())
+    assert [command.client for command in of(Cancel, said)] == [1, 2, 3]
     speeds = made.session.policy.speeds
     assert speeds[2].guessed
     # Not faster than 20 samples through 5 layers in the 40 s that it had.
@@ -119,6 +119,85 @@ def test_a_newcomer_shows_its_speed_in_one_whole_batch_and_then_nothing_is_corre
     said = made.tell(Timer(26.0, "round ends"))
     assert of(Aggregate, said)[0].missed is None
     assert {command.work.stop_in for command in of(Train, said)} == {"layer"}
+
+
+def test_an_update_that_is_late_although_computing_stopped_in_time_has_a_slower_link(stage):
+    made, _ = warmed(stage, clients=2, deadline_s=10.0)
+    made.arrive(15.0, 0, depth=5, steps=1, rates=speed())
+    made.tell(Timer(16.0, "round ends"))
+    assert made.session.policy.speeds[1].up_s == 1.0
+    made.arrive(25.0, 0, depth=5, steps=1, rates=speed())
+    said = made.tell(Timer(26.0, "round ends"))
+    assert made.session.policy.speeds[1].up_s == 2.0
+    works = {command.client: command.work for command in of(Train, said)}
+    assert works[1].stop_at == pytest.approx(26.0 + 10.0 - 2.0)
+
+
+def test_who_gets_through_no_layer_three_times_in_a_row_is_asked_like_a_newcomer(stage):
+    made, _ = warmed(stage, clients=2, deadline_s=10.0)
+    for end in (16.0, 26.0, 36.0):
+        assert made.open_tasks()[1].work.stop_in == "layer"
+        made.tell(Failed(end - 1, 1, made.open_tasks()[1].task, "no layer was done in time"))
+        made.arrive(end - 1, 0, depth=5, steps=1, rates=speed())
+        made.tell(Timer(end, "round ends"))
+    assert made.open_tasks()[1].work.stop_at is None
+
+
+def test_a_client_that_drops_out_of_the_warm_up_says_nothing_about_its_speed(stage):
+    made = stage(SALF, model=FIVE, clients=2, deadline_s=30.0)
+    made.tell(Failed(0.001, 1, made.open_tasks()[1].task, "the client dropped out"))
+    made.arrive(6.0, 0, depth=5, steps=1, rates=speed())
+    assert 1 not in made.session.policy.speeds
+    assert made.open_tasks()[1].work.stop_at is None
+
+
+def rounds(made, count, depth, at=6.0, length=10.0):
+    notes = []
+    for _ in range(count):
+        at += length
+        for client in made.open_tasks():
+            made.arrive(at, client, depth=depth, steps=1, rates=speed())
+        said = made.tell(Timer(at, "round ends"))
+        notes += [note.text for note in of(Note, said)]
+    return of(Aggregate, said)[0], notes
+
+
+def test_layers_that_are_never_missed_though_they_should_be_mean_that_times_are_steady(stage):
+    made, _ = warmed(stage, clients=2, deadline_s=6.0, rates=[speed()] * 2)
+    last, notes = rounds(made, 100, depth=5, length=6.0)
+    assert notes == ["no layer is missed by chance: times are taken to be steady from now on"]
+    assert last.missed is None
+
+
+def test_layers_that_are_never_reached_though_they_should_be_mean_that_times_are_steady(stage):
+    made, _ = warmed(stage, clients=2, deadline_s=6.0, rates=[speed()] * 2)
+    last, notes = rounds(made, 30, depth=3, length=6.0)
+    assert notes == ["no layer is reached by chance: times are taken to be steady from now on"]
+    assert last.missed is None
+
+
+def test_who_says_that_times_are_exponential_is_believed(stage):
+    made, _ = warmed(stage, clients=2, deadline_s=6.0, times="exponential")
+    last, notes = rounds(made, 100, depth=5, length=6.0)
+    assert not notes
+    assert last.missed is not None
+
+
+def test_chances_count_what_the_layers_cost(stage):
+    forward_too = ModelProfile.even(5, 5000, forward_share=0.5)
+    made = stage(SALF, model=forward_too, clients=2, deadline_s=10.0)
+    for client in range(2):
+        made.arrive(6.0, client, depth=5, steps=1, rates=speed(10.0))
+    made.arrive(15.0, 0, depth=2, steps=1, rates=speed(10.0))
+    aggregate = of(Aggregate, made.tell(Timer(16.0, "round ends")))[0]
+    # 9 s are for computing, 5 of them for the forward pass; a layer takes one on average.
+    expected = missed_at(np.array([4.0, 4.0]), 5)
+    assert aggregate.missed == pytest.approx(expected.tolist(), rel=1e-6)
+
+
+def test_local_epochs_are_refused():
+    with pytest.raises(ConfigError, match=r"epochs is 2.*set train\.steps"):
+        SALF(SALF.Settings(), Context(0, 2, FIVE, 20, epochs=2))
 
 
 def test_speeds_are_smoothed_in_time_not_in_speed(stage):

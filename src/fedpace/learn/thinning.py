@@ -5,6 +5,7 @@ have left, and so knows how many channels come in; how many go out is a share of
 """
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -49,7 +50,8 @@ def check_modules(model: nn.Module) -> None:
 class Thinner:
     """Thins a model in place to the share `width`.
 
-    hidden: all that multiply and add, but the one that is called last and keeps its outputs.
+    hidden: all that multiply and add, but the one that is called last and keeps its outputs; each
+    with whether a normalisation is what comes next.
     """
 
     def __init__(self, model: nn.Module, layout: Layout, width: float) -> None:
@@ -61,7 +63,15 @@ class Thinner:
             if isinstance(one, nn.Linear | _ConvNd) and name in layout.calls
         ]
         self._last = max(called, key=lambda name: layout.calls[name].last, default=None)
-        self.hidden = [self._modules[name] for name in called if name != self._last]
+        order = sorted(
+            (name for name in self._modules if name in layout.calls), key=lambda n: layout.calls[n].last
+        )
+        behind = dict(pairwise(order))
+        self.hidden = [
+            (self._modules[name], isinstance(self._modules[behind[name]], NORMS))
+            for name in called
+            if name != self._last
+        ]
         self._at = "its inputs"
 
     def run(self, inputs: Tensor) -> None:

@@ -3,10 +3,11 @@
 A share r of the channels that go into and out of every layer is kept (section 3); the model's inputs
 and the outputs of its last layer stay whole. Thinner models are nested: what one of them holds, all
 wider ones hold too. While one trains, what its hidden layers give out is divided by r (the paper's
-scaler), so that it is about as large as in the full model, in which it will be used. The paper's models
-normalise right behind it; where none does, the factors of all layers multiply, and narrow models
-want smaller steps.
+scaler), so that it is about as large as in the full model, in which it will be used.
 
+Differs: the paper's models normalise right behind the scaler. Where no normalisation follows, 1/r would
+make the activations of random weights grow by 1/sqrt(r) a layer, and plain networks diverge at once;
+there the divisor is the root of the share of inputs that are left, which keeps their size.
 Differs: the paper has batch normalisation keep no running statistics and asks all clients for them
 at the end ("static"). Here they are averaged over those who hold them like other buffers: no client
 is asked twice, and the global model can be tested after any round.
@@ -76,19 +77,22 @@ def slim(model: nn.Module, layout: Layout, inputs: Tensor, width: float) -> Slim
         made.layout.load(thin, made.take(layout.read(model)))
     for module, original in zip(thin.modules(), model.modules(), strict=True):
         module.training = original.training
-    for module in thinner.hidden:
-        module.register_forward_hook(_Scaler(width))
+    full = dict(model.named_modules())
+    names = {module: name for name, module in thin.named_modules()}
+    for module, normalised in thinner.hidden:
+        left = module.weight[0].numel() / full[names[module]].weight[0].numel()
+        module.register_forward_hook(_Scaler(width if normalised else math.sqrt(left)))
     return made
 
 
 class _Scaler:
-    """A forward hook that divides by the share of channels, in training only (section 3)."""
+    """A forward hook that divides, in training only (section 3)."""
 
-    def __init__(self, width: float) -> None:
-        self._width = width
+    def __init__(self, divisor: float) -> None:
+        self._divisor = divisor
 
     def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        return output / self._width if module.training else output
+        return output / self._divisor if module.training else output
 
 
 def _places(

@@ -10,6 +10,7 @@ budget, and its updates count. The rest of the rounds is planned anew when speed
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Annotated, Literal
 
 from fedpace.core.commands import Finish, Note
@@ -18,7 +19,13 @@ from fedpace.core.policy import Context
 from fedpace.planning.deadline_bound import Constants, Problem, Users
 from fedpace.planning.deadlines import Plan, choose_rounds, fitting_rounds, plan
 from fedpace.policies.checks import at_least
-from fedpace.policies.layered import Averaging, Estimate, Layered, Round
+from fedpace.policies.layered import Averaging, Estimate, Layered, Round, Times
+
+_INSTEAD: dict[str, str] = {
+    "gradient": "; it is taken to be 1",
+    "noise": "; batches stay as large as the run has them on average",
+    "smoothness": "",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +63,10 @@ class ADELSettings:
         bool, "as many of `rounds` as give the smallest bound; needs convexity and distance"
     ] = False
     times: Annotated[
-        Literal["exponential", "steady"],
-        "how long a layer takes: exponential (B1), or always the same; then every round is long enough "
-        "for the whole model, or nobody would ever reach its first layers",
-    ] = "exponential"
+        Times,
+        "how long a layer takes: exponential (B1), or steady: then every round is long enough for the "
+        "whole model, or nobody would ever reach its first layers; auto: found out",
+    ] = "auto"
     constants: Annotated[ConstantSettings, "of the loss"] = field(default_factory=ConstantSettings)
     tolerance: Annotated[float, "plan anew when a speed has changed by this share"] = 0.1
     warm_up: Annotated[float, "share of the budget after which the warm-up stops waiting"] = 0.05
@@ -87,6 +94,7 @@ class _Planned:
     clients: tuple[int, ...]
     since: int  # the first round of it
     speeds: tuple[tuple[float, float], ...]  # P_u and B_u
+    steady: bool
 
 
 class ADEL(Layered[ADELSettings]):
@@ -102,9 +110,11 @@ class ADEL(Layered[ADELSettings]):
             name for name in ("gradient", "noise", "smoothness") if getattr(known, name) is None
         )
         warm_up_s = settings.warm_up * settings.budget_s
-        super().__init__(settings, context, settings.averaging, warm_up_s, unknown)
+        super().__init__(
+            settings, context, settings.averaging, settings.times, warm_up_s, settings.budget_s, unknown
+        )
         self._budget_s = settings.budget_s
-        self._last = settings.rounds  # the last round; the warm-up is round 0
+        self._wanted = self._last = settings.rounds  # the last round; the warm-up is round 0
         self._planned: _Planned | None = None
         self._constants: Constants | None = None
 
@@ -123,14 +133,15 @@ class ADEL(Layered[ADELSettings]):
             self._planned = planned
         number = self.version - planned.since
         # Two users stand for one (see _users); zip leaves the second out.
-        batches = planned.plan.batches[number].tolist()
-        return Round(float(planned.plan.deadlines_s[number]), dict(zip(clients, batches, strict=False)))
+        batches = dict(zip(clients, planned.plan.batches[number].tolist(), strict=False))
+        deadline_s = float(planned.plan.deadlines_s[number])
+        return Round(deadline_s, batches, None if self.steady else deadline_s / planned.plan.scale)
 
     def _spent(self) -> Finish:
         return Finish(f"the budget of {self._budget_s:g} s is spent after {self.version} rounds")
 
     def _outdated(self, planned: _Planned, clients: tuple[int, ...]) -> bool:
-        if clients != planned.clients:
+        if clients != planned.clients or planned.steady != self.steady:
             return True
         shortest_s = float(planned.plan.deadlines_s[self.version - planned.since :].min())
         for client, (samples_per_s, link_s) in zip(clients, planned.speeds, strict=True):
@@ -144,38 +155,50 @@ class ADEL(Layered[ADELSettings]):
     def _plan(self, at: float, clients: tuple[int, ...]) -> _Planned | None:
         """The best plan for what is left; None where not even one round is possible."""
         left_s = self._budget_s - at
-        steps = [self.context.step_size(t) for t in range(self.version, self._last + 1)]
+        steps = [self.context.step_size(t) for t in range(self.version, self._wanted + 1)]
+        users, constants = self._users(clients), self._known_constants()
+        depth = self.context.model.depth
+        scale = None
+        if constants.noise == 0:  # nothing speaks for large batches: they stay as the run has them
+            scale = median(self.context.batch_size / one for one in users.samples_per_s)
         problem = Problem(
-            self.context.model.depth,
+            depth,
             steps,
-            self._users(clients),
-            self._known_constants(),
-            local_steps=self.context.steps or 1,
-            rate_min=float(self.context.model.depth) if self.settings.times == "steady" else None,
+            users,
+            constants,
+            local_steps=self.local_steps,
+            scale_min=scale,
+            scale_max=scale,
+            rate_min=float(depth) if self.steady else None,
         )
         fit = fitting_rounds(problem, left_s)
         if not fit:
             return None
         first = self._planned is None
+        self._last = self.version + fit - 1
         if fit < problem.rounds:
-            self._last = self.version + fit - 1
             self.notes.append(Note(f"{left_s:g} s are enough for {fit} of {problem.rounds} rounds"))
             problem = replace(problem, steps=steps[:fit])
         if first and self.settings.choose_rounds:
             found = choose_rounds(problem, left_s)
-            self._last = self.version + found.problem.rounds - 1
+            self._wanted = self._last = self.version + found.problem.rounds - 1
         else:
             found = plan(problem, left_s)
         self.notes.append(Note(_said(found)))
         speeds = tuple((self.speeds[c].samples_per_s, self.speeds[c].link_s) for c in clients)
-        return _Planned(found, clients, self.version, speeds)
+        return _Planned(found, clients, self.version, speeds, self.steady)
 
     def _users(self, clients: tuple[int, ...]) -> Users:
-        """The bound is for two users at least; one alone stands for two like it."""
+        """The bound is for two users at least; one alone stands for two like it.
+
+        A network's slack makes computing and transfers longer. Differs: the paper's batches do not
+        depend on E; here E steps take as long as one would.
+        """
         several = clients * 2 if len(clients) == 1 else clients
+        slack = 1 + self.context.slack
         return Users(
-            [self.speeds[client].samples_per_s for client in several],
-            [self.speeds[client].link_s for client in several],
+            [self.speeds[client].samples_per_s / slack / self.local_steps for client in several],
+            [self.speeds[client].link_s * slack for client in several],
             [self.roster.samples(client) for client in several],
         )
 
@@ -188,9 +211,10 @@ class ADEL(Layered[ADELSettings]):
                 for name in self._measure
             }
             gradient = found.get("gradient", given.gradient)
-            if not gradient:
-                self.notes.append(Note("no gradient could be measured; taken to be 1"))
-                gradient = 1.0
+            for name in [name for name, value in found.items() if not value]:
+                self.notes.append(Note(f"{name} could not be measured{_INSTEAD[name]}"))
+                del found[name]
+            gradient = gradient or 1.0
             self._constants = Constants(
                 given.convexity,
                 found.get("smoothness", given.smoothness) or 0.0,
@@ -218,4 +242,5 @@ def _said(found: Plan) -> str:
         f"{math.fsum(found.deadlines_s):.6g} of {found.budget_s:.6g} s; batches of "
         f"{found.batches.min()} to {found.batches.max()} samples; the first layer is reached with a "
         f"chance of {reached.min():.3g} to {reached.max():.3g}"
+        + (f"; {found.raised} batches would be below one sample" if found.raised else "")
     )

@@ -6,8 +6,10 @@ reached it, corrected for the chance that nobody does (ADEL-FL, eq. 5). Who is n
 whole batch, which tells its speed and counts as an update.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -29,11 +31,16 @@ from fedpace.core.events import Arrived, Failed, Joined, Left, Measured, Rates, 
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
-from fedpace.planning.deadline_bound import missed_at
+from fedpace.planning.reach import missed_by
 
 S = TypeVar("S")
 END = "round ends"
+SILENT = 3
+"""After so many rounds in a row without a layer a client is asked like a newcomer."""
+EVIDENCE = 15.0
+"""So many misses, or reaches, of a layer have to fail to come before chance is given up: e^-15."""
 Estimate = Literal["gradient", "noise", "smoothness"]
+Times = Literal["auto", "exponential", "steady"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +80,23 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round gives out. batches: client -> samples of a step, of clients whose speed is known."""
+    """What a round gives out. batches: client -> samples of a step, of clients whose speed is known.
+
+    rate: where set, nobody computes for longer than would let it through so many layers on average.
+    """
 
     deadline_s: float
     batches: Mapping[int, int]
+    rate: float | None = None
 
 
 class Layered(Policy[S]):
     """One round after the other; `next_round` says how long and with which batches, or that it is over.
 
-    The first round is a warm-up: everybody trains one whole batch, and it lasts until all are there,
-    or for `warm_up_s` if two are by then. measure: what is asked about its updates.
+    The first round is a warm-up: everybody trains one whole batch, and it lasts until all are there, or
+    for `warm_up_s` if somebody is by then; at `give_up_s` it is over. measure: what is asked about its
+    updates. times: how long layers take, "exponential" around their cost or "steady"; "auto" begins
+    with the first, and goes over to the second when what happens cannot be chance.
     """
 
     def __init__(
@@ -91,27 +104,40 @@ class Layered(Policy[S]):
         settings: S,
         context: Context,
         averaging: Averaging,
+        times: Times,
         warm_up_s: float,
+        give_up_s: float | None = None,
         measure: tuple[Estimate, ...] = (),
     ) -> None:
         super().__init__(settings, context)
+        if context.steps is None and context.epochs != 1:
+            raise ConfigError(
+                f"epochs is {context.epochs}, but this policy trains steps that may stop on their way; "
+                f"set train.steps instead"
+            )
+        self.local_steps = context.steps or 1
         self.roster = Roster()
         self.speeds: dict[int, Speed] = {}
         self.version = 0
         self.notes: list[Note] = []
         """Said before the next round begins."""
-        self.capped = 0
-        """How often a layer's chance to be missed was capped."""
+        self.steady = times == "steady"
         self.estimates: dict[Estimate, dict[int, float]] = {}
-        self._averaging, self._warm_up_s, self._measure = averaging, warm_up_s, measure
+        self._averaging, self._measure = averaging, measure
+        self._warm_up_s, self._give_up_s = warm_up_s, give_up_s
         self._started = self._over = self._overdue = False
         self._running: Round | None = None
         self._asked_at = 0.0
         self._open: dict[int, int] = {}
         self._work: dict[int, Work] = {}
+        self._silent: Counter[int] = Counter()
         self._arrived: list[Arrived] = []
-        self._missed: tuple[float, ...] | None = None
+        self._chances: np.ndarray | None = None
+        self._capped = 0
         self._requests: dict[int, Estimate] = {}
+        self._believes = times == "auto"
+        self._surprise = np.zeros((2, context.model.depth))
+        """Expected misses of layers that were always reached, and reaches of those that never were."""
 
     def next_round(self, at: float) -> Round | Finish:
         """What is given out now; speeds of some clients are known."""
@@ -134,20 +160,24 @@ class Layered(Policy[S]):
 
     def on_arrived(self, event: Arrived) -> Commands:
         del self._open[event.client]
+        self._silent.pop(event.client, None)
         self._arrived.append(event)
         self._learn(event.client, event.rates)
         return self._warm_up_over(event.at)
 
     def on_failed(self, event: Failed) -> Commands:
         del self._open[event.client]
-        self._disappoint(event.client, event.at)
+        self._came_to_nothing(event.client)
         return self._warm_up_over(event.at)
 
     def on_timer(self, event: Timer) -> Commands:
-        if self._running is None:
-            self._overdue = True
-            return self._warm_up_over(event.at)
-        return self._end(event.at)
+        if self._running is not None:
+            return self._end(event.at)
+        if self._give_up_s is not None and event.at >= self._give_up_s * (1 - TOLERANCE):
+            self._over = True
+            return (Finish(f"nobody arrived within {self._give_up_s:g} s"),)
+        self._overdue = True
+        return self._warm_up_over(event.at)
 
     def on_measured(self, event: Measured) -> Commands:
         what = self._requests.pop(event.request)
@@ -184,47 +214,54 @@ class Layered(Policy[S]):
             self._overdue = False
             yield SetTimer(END, at + self._warm_up_s)
             return
-        # With somebody whose speed is not known the chances are not either.
-        self._missed = self._chances(round_) if round_.batches.keys() >= set(clients) else None
+        known = round_.batches.keys() >= set(clients)
+        # With somebody whose speed is not known the chances are not either; steady times have none.
+        self._chances = self._missed(round_) if known and not self.steady else None
         yield SetTimer(END, at + round_.deadline_s)
 
     def _work_of(self, client: int, round_: Round | None, at: float) -> Work:
         if round_ is None or client not in round_.batches:
             asked = bool(self._measure) and round_ is None
             return Work(self.context.batch_size, steps=1, estimate=asked or None)
+        stop_at = at + self.speeds[client].down_s + self._window_s(client, round_)
         return Work(
-            round_.batches[client],
-            steps=self.context.steps or 1,
-            stop_at=max(at + self._time_s(round_) - self.speeds[client].up_s, at),
-            stop_in="layer",
+            round_.batches[client], steps=self.local_steps, stop_at=max(stop_at, at), stop_in="layer"
         )
 
-    def _time_s(self, round_: Round) -> float:
-        """The part of a round that is used: a network gets its slack, a clock its rounding."""
-        return round_.deadline_s / (1 + self.context.slack) * (1 - TOLERANCE)
+    def _window_s(self, client: int, round_: Round) -> float:
+        """Seconds for computing: what transfers leave of a round, or less, so that rates are equal.
 
-    def _chances(self, round_: Round) -> tuple[float, ...]:
-        """The chance, for each layer, that nobody reaches it.
-
-        Differs: Lemma 1 has a bound that is the same for all rounds of equal length; with the batches
-        as they were rounded and clipped the chance is exact, and the correction unbiased.
+        A network gets its slack and a clock its rounding from it: the round stays as long as planned.
         """
-        computing_s = np.array(
-            [self._time_s(round_) - self.speeds[client].link_s for client in round_.batches]
-        )
+        speed = self.speeds[client]
+        left_s = round_.deadline_s / (1 + self.context.slack) * (1 - TOLERANCE) - speed.link_s
+        if round_.rate is None:
+            return left_s
+        samples = self.local_steps * round_.batches[client]
+        return min(left_s, round_.rate * samples / speed.samples_per_s)
+
+    def _missed(self, round_: Round) -> np.ndarray:
+        """The chance, for each layer, that nobody reaches it in its first step.
+
+        Differs: Lemma 1 has equal layers and the rate T/m for all, which is a bound where batches were
+        rounded. This is exact for what the clients got and what the layers cost. It makes the mean
+        unbiased where all rates are equal; those with small batches reach the first layers more often.
+        """
+        depth = self.context.model.depth
+        window_s = np.array([self._window_s(client, round_) for client in round_.batches])
         speeds = np.array([self.speeds[client].samples_per_s for client in round_.batches])
-        rates = speeds * np.maximum(computing_s, 0.0) / np.array(list(round_.batches.values()))
-        chances: list[float] = missed_at(rates, self.context.model.depth).tolist()
-        self.capped += sum(chance > self._averaging.cap for chance in chances)
-        return tuple(min(chance, self._averaging.cap) for chance in chances)
+        step_s = depth * np.array(list(round_.batches.values())) / speeds
+        return missed_by(self.context.model, step_s, window_s)
 
     # A round ends
 
     def _warm_up_over(self, at: float) -> Commands:
-        """End a warm-up if all are there, or if time is up and two are; others go by their deadline."""
+        """End a warm-up if all are there, or if time is up and one is; others go by their deadline."""
         if self._running is not None:
             return ()
-        if self._open and not (self._overdue and len(self._arrived) >= 2):
+        if self._open and not (self._overdue and self._arrived):
+            if self._overdue and self._give_up_s is not None:
+                return (SetTimer(END, max(self._give_up_s, at)),)
             return ()
         return self._end(at) if self._arrived else self._begin(at)
 
@@ -232,7 +269,7 @@ class Layered(Policy[S]):
         yield CancelTimer(END)
         for client, task in self._open.items():
             yield Cancel(client, task, "late")
-            self._disappoint(client, at)
+            self._was_late(client, at)
         self._open = {}
         if self._running is None and self._measure:
             for what in self._measure:
@@ -245,19 +282,38 @@ class Layered(Policy[S]):
     def _aggregate(self, at: float) -> Iterator[Command]:
         if not self._arrived:
             yield Note("empty round: nobody got through a layer in time")
-        if self._missed is not None and max(self._missed) >= self._averaging.cap:
+        chances, cap = self._chances, self._averaging.cap
+        if chances is not None and cap > 0 and bool((chances > cap).any()):
+            self._capped += int((chances > cap).sum())
             yield Note(
-                f"the chance that nobody reaches a layer was capped at {self._averaging.cap:g}, "
-                f"{self.capped} times so far; deadlines are very short for these batches"
+                f"the chance that nobody reaches a layer was capped at {cap:g}, {self._capped} times "
+                f"so far; deadlines are very short for these batches"
             )
+        if chances is not None:
+            yield from self._compare(chances)
+        missed = None if chances is None or not self._arrived else np.minimum(chances, cap).tolist()
         yield Aggregate(
             tuple(update.task for update in self._arrived),
             tuple(self._weight(update.client) for update in self._arrived),
-            missed=self._missed if self._arrived else None,
+            missed=None if missed is None else tuple(missed),
         )
         self.version += 1
-        self._arrived, self._missed, self._running = [], None, None
+        self._arrived, self._chances, self._running = [], None, None
         yield from self._begin(at)
+
+    def _compare(self, chances: np.ndarray) -> Iterator[Command]:
+        """Look at whether layers are reached and missed as chance would have it; until it is clear."""
+        if not self._believes:
+            return
+        depth = max((update.depth for update in self._arrived), default=0)
+        reached = np.arange(len(chances)) >= len(chances) - depth
+        always, never = self._surprise
+        always[:] = np.where(reached, always + chances, -np.inf)
+        never[:] = np.where(reached, -np.inf, never + 1 - chances)
+        if max(always.max(), never.max()) > EVIDENCE:
+            self._believes, self.steady = False, True
+            what = "missed" if always.max() > EVIDENCE else "reached"
+            yield Note(f"no layer is {what} by chance: times are taken to be steady from now on")
 
     def _weight(self, client: int) -> float:
         return float(self.roster.samples(client)) if self._averaging.weigh == "samples" else 1.0
@@ -279,20 +335,31 @@ class Layered(Policy[S]):
             )
         self.speeds[client] = new
 
-    def _disappoint(self, client: int, at: float) -> None:
-        """A client came to nothing. If it never delivered, it is slower than what it was taken for."""
-        old = self.speeds.get(client)
-        known = [speed for speed in self.speeds.values() if not speed.guessed]
-        if old is not None and old.guessed:
-            # Not without end: one client that never answers must not spoil the plan of the others.
-            least = min((speed.samples_per_s for speed in known), default=old.samples_per_s) / 8
-            slower = min(old.samples_per_s, max(old.samples_per_s / 2, least))
-            self.speeds[client] = Speed(slower, old.down_s, old.up_s, guessed=True)
-        elif old is None and at > self._asked_at:
+    def _came_to_nothing(self, client: int) -> None:
+        """A client got through no layer, or failed. Again and again: it is not what it was."""
+        self._silent[client] += 1
+        if self._silent[client] >= SILENT:
+            del self._silent[client]
+            self.speeds.pop(client, None)
+
+    def _was_late(self, client: int, at: float) -> None:
+        """What a client can be at best that has not sent anything in time."""
+        old, round_ = self.speeds.get(client), self._running
+        if round_ is not None and old is not None and client in round_.batches:
+            # It stopped computing in time, so it is the link.
+            up_s = max(2 * old.up_s, 0.05 * round_.deadline_s)
+            self.speeds[client] = replace(old, up_s=min(up_s, round_.deadline_s), guessed=True)
+        elif at > self._asked_at:
+            known = [speed for speed in self.speeds.values() if not speed.guessed]
             size = min(self._work[client].batch_size, self.roster.samples(client))
+            most = self.context.model.depth * size / (at - self._asked_at)
             self.speeds[client] = Speed(
-                self.context.model.depth * size / (at - self._asked_at),
-                float(np.median([speed.down_s for speed in known])) if known else 0.0,
-                float(np.median([speed.up_s for speed in known])) if known else 0.0,
+                min(most, _median([one.samples_per_s for one in known], most)),
+                _median([one.down_s for one in known], 0.0),
+                _median([one.up_s for one in known], 0.0),
                 guessed=True,
             )
+
+
+def _median(values: list[float], otherwise: float) -> float:
+    return median(values) if values else otherwise

@@ -13,13 +13,16 @@ from fedpace.core.commands import Finish
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
 from fedpace.policies.checks import at_least
-from fedpace.policies.layered import Averaging, Layered, Round
+from fedpace.policies.layered import Averaging, Layered, Round, Times
 
 
 @dataclass(frozen=True, slots=True)
 class SALFSettings:
     deadline_s: Annotated[float, "seconds that every round lasts"] = 60.0
     rounds: Annotated[int | None, "end after so many; default: the run's stop says when"] = None
+    times: Annotated[
+        Times, "how long layers take: exponential around their cost, steady, or found out (auto)"
+    ] = "auto"
     averaging: Annotated[Averaging, "weigh, cap, smoothing"] = field(default_factory=Averaging)
 
     def __post_init__(self) -> None:
@@ -34,7 +37,9 @@ class SALF(Layered[SALFSettings]):
     Settings = SALFSettings
 
     def __init__(self, settings: SALFSettings, context: Context) -> None:
-        super().__init__(settings, context, settings.averaging, warm_up_s=settings.deadline_s)
+        super().__init__(
+            settings, context, settings.averaging, settings.times, warm_up_s=settings.deadline_s
+        )
 
     def next_round(self, at: float) -> Round | Finish:
         settings = self.settings

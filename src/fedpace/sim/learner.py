@@ -45,7 +45,8 @@ class TimingOnly:
 
     def measure(self, command: Measure) -> tuple[float, ...]:
         raise PolicyError(
-            "this policy measures updates, but a timing-only run has none; train for real"
+            "this policy measures updates, but a timing-only run has none; train for real, or give the "
+            "policy what it would measure, such as adel's constants"
         )
 
     def evaluate(self, slot: str) -> tuple[float, float]:

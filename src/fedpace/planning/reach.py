@@ -1,0 +1,61 @@
+"""The chance that nobody reaches a layer, where layers cost what they cost.
+
+Lemma 1 of ADEL-FL is for layers that all take the same time on average (`deadline_bound.missed_at`).
+Here the forward pass takes its steady time, and layer i an exponential one around its own.
+"""
+
+import numpy as np
+
+from fedpace.core.model import ModelProfile
+from fedpace.planning.deadline_bound import missed_at
+
+STEADY_BELOW = 0.01
+"""Layers that cost less than this share of a step are taken to be steady: all of them are quick."""
+
+
+def missed_by(model: ModelProfile, step_s: np.ndarray, window_s: np.ndarray) -> np.ndarray:
+    """p_l, input first: the chance that no user gets through layer l.
+
+    step_s: seconds of one full step of each user's batch; window_s: seconds it has for computing.
+    """
+    forward = sum(layer.forward for layer in model.layers)
+    backward = np.array([layer.backward for layer in reversed(model.layers)])
+    shares = backward / (forward + backward.sum())
+    if forward == 0 and np.ptp(backward) <= 1e-9 * backward.max():
+        return missed_at(np.maximum(window_s, 0.0) / step_s * model.depth, model.depth)
+    random = shares >= STEADY_BELOW
+    steady = forward / (forward + backward.sum()) + float(shares[~random].sum())
+    left = np.maximum(window_s / step_s - steady, 0.0)
+    done = reached(1 / shares[random], left)
+    # A steady layer is reached as soon as the random ones before it are, the first with the window.
+    passed = np.concatenate([(window_s > step_s * steady).astype(float)[:, None], done], axis=1)
+    chances = passed[:, np.cumsum(random)]
+    missed: np.ndarray = np.prod(1 - chances, axis=0)[::-1].clip(0.0, 1.0)
+    return missed
+
+
+def reached(rates: np.ndarray, windows: np.ndarray) -> np.ndarray:
+    """The chance that the first d of a row of exponential times are over in a window; (windows, rates).
+
+    rates: 1 / mean of each. By uniformisation: a Poisson clock of the largest rate ticks, and each tick
+    completes the time that runs with the chance rate / largest. No term is negative, so none cancel.
+    """
+    largest = float(rates.max())
+    # After the sum of all means and 50 of the longest, less than e^-50 is not over.
+    ticks = largest * np.minimum(windows, (1 / rates).sum() + 50 / rates.min())
+    most = int(ticks.max() + 12 * np.sqrt(ticks.max()) + 30)
+    state = np.zeros(len(rates) + 1)
+    state[0] = 1.0
+    completes = np.append(rates / largest, 0.0)
+    found = np.zeros((len(windows), len(rates)))
+    with np.errstate(divide="ignore"):
+        log_ticks = np.log(ticks)
+    log_weight = -ticks
+    for tick in range(1, most + 1):
+        moved = state * completes
+        state = state - moved
+        state[1:] += moved[:-1]
+        log_weight = log_weight + log_ticks - np.log(tick)
+        beyond = state[::-1].cumsum()[::-1][1:]
+        found += np.exp(log_weight)[:, None] * beyond
+    return found.clip(0.0, 1.0)

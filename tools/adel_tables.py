@@ -31,8 +31,8 @@ MODELS: dict[str, Settings] = {
     # bytes: of the model, so that a transfer takes 0.05 s at the mean bandwidth
     "mlp": {"kind": "mnist", "model": "mlp", "bytes": 103_272, "rounds": 200, "lr": 0.5},
     "cnn": {"kind": "mnist", "model": "mnist-cnn", "bytes": 2_328_104, "rounds": 200, "lr": 0.1},
-    "vgg11": {"kind": "cifar10", "model": "vgg11", "bytes": 39_003_688, "rounds": 400, "lr": 0.02},
-    "vgg13": {"kind": "cifar10", "model": "vgg13", "bytes": 39_741_736, "rounds": 400, "lr": 0.02},
+    "vgg11": {"kind": "cifar10", "model": "vgg11", "bytes": 39_003_688, "rounds": 800, "lr": 0.03},
+    "vgg13": {"kind": "cifar10", "model": "vgg13", "bytes": 39_741_736, "rounds": 800, "lr": 0.03},
 }
 
 
@@ -54,7 +54,9 @@ def config(model: str, policy: str, round_s: float, changes: Settings | None = N
         "partition": base["partition"] | changes.get("partition", {}),
         "task": {"kind": about["kind"], "model": about["model"]},
         "fleet": base["fleet"] | {"down_mbps": mbps, "up_mbps": mbps},
-        "train": base["train"] | {"lr": about["lr"], "decay": 2 / rounds} | changes.get("train", {}),
+        "train": base["train"]
+        | {"lr": about["lr"], "decay": 2 / rounds, "precision": "tf32"}
+        | changes.get("train", {}),
         "stop": {"hours": budget_s / 3600, "rounds": rounds + 1},
         "policy": "it",
         "policies": {"it": own[policy] | changes.get("policy", {})},

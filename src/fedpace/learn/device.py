@@ -1,13 +1,12 @@
 """Where clients train: on the CPU, or one at a time on a CUDA GPU.
 
-What is reproducible on a GPU: batch orders and seeds are those of the CPU, arithmetic is float32
-without TF32, and convolutions are deterministic. Sums run in another order than on a CPU, so that
-weights differ by rounding, which training amplifies; dropout draws other numbers. The same GPU, driver
-and torch give the same bits again where every operator of the model is deterministic; gradients of
-scatter, interpolation and some pooling are not. No time in a journal depends on the device.
-
-Weights of a round go to the GPU once, and the updates of this process stay there until they are used;
-those of worker processes come back over the CPU.
+What is reproducible on a GPU: batch orders and seeds are those of the CPU, arithmetic is float32 (TF32
+only where `train.precision` says so), and convolutions are deterministic. Sums run in another order
+than on a CPU, so that weights differ by rounding, which training amplifies; dropout draws other
+numbers. The same GPU, driver and torch give the same bits again where every operator of the model is
+deterministic; gradients of scatter, interpolation and some pooling are not. No time in a journal
+depends on the device. Weights of a round go to the GPU once, and the updates of this process stay there
+until they are used; those of worker processes come back over the CPU.
 """
 
 import re
@@ -40,22 +39,25 @@ def open_device(name: str) -> torch.device:
 
 
 @contextmanager
-def at_work(device: torch.device) -> Iterator[None]:
-    """While entered, `device` is the current one and computes float32 as a CPU does."""
+def at_work(device: torch.device, tf32: bool = False) -> Iterator[None]:
+    """While entered, `device` is the current one and computes float32 as a CPU does.
+
+    tf32: products keep 10 bits of a factor's mantissa instead of 23, which tensor cores are built for.
+    """
     if device.type == "cpu":
         yield
         return
-    usual = torch.get_float32_matmul_precision()
-    if usual != "highest":
-        torch.set_float32_matmul_precision("highest")
+    usual, wanted = torch.get_float32_matmul_precision(), "high" if tf32 else "highest"
+    if usual != wanted:
+        torch.set_float32_matmul_precision(wanted)
     try:
         with (
             torch.cuda.device(device),
-            cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
+            cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32),
         ):
             yield
     finally:
-        if usual != "highest":
+        if usual != wanted:
             torch.set_float32_matmul_precision(usual)
 
 

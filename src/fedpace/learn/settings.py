@@ -21,6 +21,9 @@ class TrainSettings:
     batch_size: Annotated[int, "samples a step"] = 20
     epochs: Annotated[int, "local epochs, where the policy does not choose them"] = 1
     steps: Annotated[int | None, "local steps (batches) instead of epochs"] = None
+    precision: Annotated[
+        Literal["float32", "tf32"], "of products on a GPU; tf32 is quicker and less exact"
+    ] = "float32"
     decay: Annotated[float, "lr of round t (from 0) is lr / (1 + decay * t); 0 keeps it"] = 0.0
 
     def __post_init__(self) -> None:

@@ -96,7 +96,8 @@ class Trainer:
             )
         body = self._whole if job.width is None else self._thinner(job.width)
         seed = torch_seed(self.seed, "train", job.client, job.task)
-        with at_work(self._device), drawing(self._device, seed):
+        tf32 = self.settings.precision == "tf32"
+        with at_work(self._device, tf32), drawing(self._device, seed):
             old = body.take(self._here(weights))
             body.bound.load(old)
             body.steps.begin(step_size(self.settings.lr, self.settings.decay, job.version))

@@ -169,7 +169,8 @@ class ADEL(Layered[ADELSettings]):
             local_steps=self.local_steps,
             scale_min=scale,
             scale_max=scale,
-            rate_min=float(depth) if self.steady else None,
+            # Speeds may be off by the tolerance before they are planned for anew.
+            rate_min=depth * (1 + min(self.settings.tolerance, 1.0)) if self.steady else None,
         )
         fit = fitting_rounds(problem, left_s)
         if not fit:

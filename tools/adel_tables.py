@@ -155,6 +155,7 @@ def _text(by_seed: dict[str, Settings]) -> str:
 def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--table", choices=[*MODELS, "skewed", "robust", "constants"], default="mlp")
+    arguments.add_argument("--rows", help="run only these rows, a,b,c")
     arguments.add_argument("--set", action="append", default=[], metavar="MODEL.KEY=NUMBER")
     given = arguments.parse_args()
     for change in given.set:
@@ -169,6 +170,7 @@ def main() -> None:
         (f"{row}, {column}", seed): made | {"seed": seed}
         for seed in range(given.seeds)
         for row, columns in rows.items()
+        if given.rows is None or row in given.rows.split(",")
         for column, made in columns.items()
     }
     study.carry_out(configs, extract, given.jobs, given.device, given.minutes)

@@ -130,7 +130,7 @@ def test_a_learning_rate_that_decays_and_estimates_are_those_of_a_cpu():
     settings = TrainSettings(lr=0.1, decay=0.5, options={"momentum": 0.9})
     cpu, gpu = both(task(steady, clients=(13, 21)), settings)
     assert isinstance(gpu._whole.steps, Eager)
-    work = job(depth=4, version=3, estimate=True)
+    work = job(depth=4, version=3, estimate="numbers")
     one, two = gpu.run(work, gpu.initial()), cpu.run(work, cpu.initial())
     close(one, two, 1e-4, 1e-4)
     for name in ("gradient", "noise", "smoothness"):
@@ -169,7 +169,7 @@ def test_a_result_does_not_depend_on_the_jobs_before_it():
         job(1, 4, depth=1),
         job(1, 5, steps=3, depth=5, last_depth=3),
         job(1, 6, depth=5, width=0.5),
-        job(1, 7, depth=5, estimate=True),
+        job(1, 7, depth=5, estimate="numbers"),
     ]
     one = Trainer(task(normed), ADAM, SEED, device="cuda")
     two = Trainer(task(normed), ADAM, SEED, device="cuda")

@@ -104,7 +104,7 @@ def test_training_is_the_same_with_estimates_and_without(more):
     work = {"steps": 4, "depth": 5} | more
     asked, plainly = (Trainer(task(normed), TrainSettings(optimiser="Adam"), SEED) for _ in range(2))
     state = torch.get_rng_state()
-    one = asked.run(job(estimate=True, **work), asked.initial())
+    one = asked.run(job(estimate="numbers", **work), asked.initial())
     two = plainly.run(job(**work), plainly.initial())
     assert same(one, two)
     assert two.estimates is None
@@ -118,7 +118,9 @@ def test_training_is_the_same_with_estimates_and_without(more):
 def test_estimates_are_made_in_eval_mode_with_the_statistics_that_the_client_got():
     trainer = Trainer(task(normed, clients=(12, 25)), TrainSettings(lr=0.1), SEED)
     start = trainer.initial()
-    update = trainer.run(job(depth=5, steps=1, batch_size=12, estimate=True), start)  # all its samples
+    update = trainer.run(
+        job(depth=5, steps=1, batch_size=12, estimate="numbers"), start
+    )  # all its samples
     model = trainer.new_model().eval()
     rows = torch.from_numpy(trainer.task.clients[0])
 
@@ -139,7 +141,9 @@ def test_estimates_are_about_the_last_batch():
     data = Task(lambda: nn.Linear(3, 1), (made.x, made.y), (made.x, made.y), [np.arange(10)], squares)
     trainer = Trainer(data, TrainSettings(), SEED)
     found = [
-        trainer.run(job(steps=steps, depth=1, batch_size=9, estimate=True), trainer.initial()).estimates
+        trainer.run(
+            job(steps=steps, depth=1, batch_size=9, estimate="numbers"), trainer.initial()
+        ).estimates
         for steps in (1, 2)
     ]
     assert not math.isnan(found[0].noise)
@@ -149,7 +153,7 @@ def test_estimates_are_about_the_last_batch():
 
 def test_a_thinner_model_is_estimated_as_such():
     trainer = Trainer(task(plain), TrainSettings(), SEED)
-    work = job(width=0.5, estimate=True)
+    work = job(width=0.5, estimate="numbers")
     update = trainer.run(work, trainer.initial())
     assert update.estimates.gradient > 0
     assert same(update, trainer.run(job(width=0.5), trainer.initial()))

@@ -28,9 +28,9 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
         for number in range(11)
     ]
     jobs += [
-        (Job(0, 11, 2, 0, 5, 5, version=3, last_depth=2, estimate=True), starts[0]),
+        (Job(0, 11, 2, 0, 5, 5, version=3, last_depth=2, estimate="numbers"), starts[0]),
         (Job(1, 12, 1, 0, 3, 5, version=4, last_depth=3), starts[1]),
-        (Job(1, 13, 3, 0, 5, 5, width=0.5, estimate=True), starts[1]),
+        (Job(1, 13, 3, 0, 5, 5, width=0.5, estimate="numbers"), starts[1]),
     ]
     with Serial(trainer) as serial:
         expected = serial.train(jobs)

@@ -107,13 +107,13 @@ def test_a_job_says_all_that_its_arrival_and_its_work_say():
     lazy, _, executor = learner()
     lazy.opened(1, GLOBAL)
     stopped = Arrived(1.0, 7, 1, 0, 3, 2, 0, 40, 4, True, RATES, last_depth=1)
-    lazy.will_arrive(stopped, Work(20, steps=5, stop_at=1.0, stop_in="layer", estimate=True))
+    lazy.will_arrive(stopped, Work(20, steps=5, stop_at=1.0, stop_in="layer", estimate="numbers"))
     lazy.opened(2, GLOBAL)
     thin = Arrived(2.0, 8, 2, 6, 3, 2, 0, 40, 4, False, RATES, width=0.5)
     lazy.will_arrive(thin, Work(20, steps=2, width=0.5))
     lazy.aggregate(aggregate(1, 2))
     assert executor.jobs == [
-        Job(7, 1, 2, 0, 3, 20, version=0, last_depth=1, estimate=True),
+        Job(7, 1, 2, 0, 3, 20, version=0, last_depth=1, estimate="numbers"),
         Job(8, 2, 2, 0, 3, 20, version=6, width=0.5),
     ]
 

@@ -18,7 +18,8 @@ class Work:
     stop_in: None: it ends between two batches, after one at least; "layer": the backward pass is
     stopped between two layers, and the layers that got a step are sent, if there are any.
     width: share of every layer's channels to train and send, None for all of them.
-    estimate: True: also measure the loss around the model, see Measure.
+    estimate: "numbers": also measure the loss around the model, see Measure; "gradient": and send its
+    gradient at the model that the client got.
     """
 
     batch_size: int
@@ -28,7 +29,7 @@ class Work:
     stop_at: float | None = None
     stop_in: Literal["layer"] | None = None
     width: float | None = None
-    estimate: bool | None = None
+    estimate: Literal["numbers", "gradient"] | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -154,11 +155,13 @@ class Measure:
     norm: its L2 norm; divergence: its distance from their weighted mean. Where the work asked for
     estimates, about the loss on the last batch, else None: gradient: norm of its gradient at the
     model that the client got; noise: root of the variance of one sample's gradient there;
-    smoothness: change of the gradient by training, over the distance that the model moved.
+    smoothness: change of the gradient by training, over the distance that the model moved; loss: the
+    loss at the model that the client got; change: change of the loss by training, over that distance
+    squared. Where the work asked for the gradient, spread: its distance from their weighted mean.
     """
 
     request: int
-    what: Literal["norm", "divergence", "gradient", "noise", "smoothness"]
+    what: Literal["norm", "divergence", "gradient", "noise", "smoothness", "loss", "change", "spread"]
     tasks: tuple[int, ...]
     weights: tuple[float, ...] = ()
 

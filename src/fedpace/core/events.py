@@ -33,11 +33,15 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A client came online with `samples` training samples."""
+    """A client came online with `samples` training samples.
+
+    most: the samples that it will hold at most, where data arrives while the run goes on.
+    """
 
     at: float
     client: int
     samples: int
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,9 @@ class Arrived:
     steps: batches done, of which the first `full_steps` trained the full model;
     samples: distinct samples used; cut: stopped by its stop time before the work was done;
     last_depth: layers that the last batch's backward pass got through, where it was stopped in one;
-    width: share of the channels that the update carries, None for all.
+    width: share of the channels that the update carries, None for all;
+    trained: samples gone through, one that came again counted again;
+    seen: samples that the client has received so far, where its data arrives over time.
     """
 
     at: float
@@ -82,6 +88,8 @@ class Arrived:
     rates: Rates
     last_depth: int | None = None
     width: float | None = None
+    trained: int | None = None
+    seen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

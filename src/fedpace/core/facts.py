@@ -17,6 +17,14 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What the run has cost so far; after every round, where anything costs money."""
+
+    at: float
+    money: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ignored:
     """Something came of a task or timer that is closed; the policy does not hear of it."""
 
@@ -34,4 +42,4 @@ class Finished:
     reason: str
 
 
-Fact = Evaluated | Ignored | Finished
+Fact = Evaluated | Spent | Ignored | Finished

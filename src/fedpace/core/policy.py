@@ -6,12 +6,13 @@ context and the events so far: feeding a journal's events to a fresh policy give
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from fedpace.core import seeds
+from fedpace.core.budget import Budget
 from fedpace.core.commands import Command, Work
 from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.events import (
@@ -39,7 +40,7 @@ class Context:
     clients: size of the fleet; batch_size, epochs, steps: the run's local training defaults, steps
     (batches) instead of epochs where they are set;
     slack: share added to deadlines, 0 in simulation, some percent on real networks;
-    lr, decay: of local training, see `step_size`.
+    lr, decay: of local training, see `step_size`; budget: what the run may take, and what things cost.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class Context:
     steps: int | None = None
     lr: float = 0.05
     decay: float = 0.0
+    budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
         for name in ("clients", "batch_size", "epochs", "steps"):
@@ -60,6 +62,7 @@ class Context:
         if not self.slack >= 0:
             raise ConfigError(f"slack is {self.slack}; it must not be negative")
         check_steps(self.lr, self.decay)
+        self.budget.check(self.clients)
 
     def work(self, epochs: int | None = None) -> Work:
         """Whole-model work: `epochs` where a policy sets them, else what the run says."""

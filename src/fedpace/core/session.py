@@ -9,7 +9,8 @@ It hands events to the policy, checks what comes back, and writes both into the 
 - a client that leaves has left before its open tasks fail, so that nobody gives it new ones;
 - a probe has at most one profile;
 - an update is used at most once, and never after it was dropped;
-- an update's version is the one its client downloaded: staleness is counted from there.
+- an update's version is the one its client downloaded: staleness is counted from there;
+- nothing is given out that the run's money does not pay for: the run ends instead.
 
 A policy that breaks a rule gets a PolicyError, a runtime that does gets a PeerError.
 """
@@ -19,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fedpace.core.budget import Ledger
 from fedpace.core.commands import (
     Aggregate,
     Blend,
@@ -45,7 +47,7 @@ from fedpace.core.events import (
     Started,
     Timer,
 )
-from fedpace.core.facts import Fact, Ignored
+from fedpace.core.facts import Fact, Ignored, Spent
 from fedpace.core.policy import Policy
 
 
@@ -72,6 +74,10 @@ class Session:
     def __init__(self, policy: Policy[Any], recorder: Recorder) -> None:
         self.policy = policy
         self.finished: str | None = None
+        """Why the policy has ended the run."""
+        self.broke: str | None = None
+        """Why the session has: the money is spent."""
+        self.ledger = Ledger(policy.context.budget)
         self._recorder = recorder
         self._now = 0.0
         self._started = False
@@ -99,18 +105,26 @@ class Session:
         if not (math.isfinite(event.at) and event.at >= self._now):
             raise PeerError(f"{event!r} came after time {self._now}; events must come in order")
         self._now = event.at
-        if self.finished is not None:
+        if self.finished is not None or self.broke is not None:
             return []
         if not self._accept(event):
             return []
         self._recorder.write(event)
+        self.ledger.hear(event)
         commands = self._ask(event)
-        for command in commands:
+        for number, command in enumerate(commands):
+            if isinstance(command, Command) and not self.ledger.affords(command):
+                self.broke = (
+                    f"the money is spent: {self.ledger.spent:.6g} of {self.ledger.budget.money:g}, and "
+                    f"the next {type(command).__name__} would cost {self.ledger.price(command):.6g}"
+                )
+                return commands[:number]
             if not isinstance(command, Command):
                 raise PolicyError(
                     f"{self._name} answered {event!r} with {command!r}, which is no command"
                 )
             self._check(command)
+            self.ledger.pay(command)
             try:
                 self._recorder.write(command)
             except (TypeError, ValueError, AttributeError) as error:
@@ -118,6 +132,8 @@ class Session:
                     f"{self._name} gave {command!r}, which cannot be written down: {error}; "
                     f"use plain ints, floats and strings"
                 ) from error
+            if isinstance(command, (Aggregate, Blend)) and self.ledger.budget.charges:
+                self._recorder.write(Spent(self._now, self.ledger.spent))
         return commands
 
     @property

@@ -1,6 +1,7 @@
 """What one client is to train."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fedpace.core.errors import PolicyError
 
@@ -12,7 +13,8 @@ class Job:
     depth: output-side layers that the other steps train and that the update carries;
     version: of the model that it starts from, which decides the learning rate;
     last_depth: where set, the last step's backward pass is stopped after so many layers;
-    width: share of every layer's channels that is trained and sent; estimate: see core's Measure.
+    width: share of every layer's channels that is trained and sent; estimate: see core's Work;
+    seen: samples that the client has received by now, where its data arrives over time.
     """
 
     client: int
@@ -24,7 +26,8 @@ class Job:
     version: int = 0
     last_depth: int | None = None
     width: float | None = None
-    estimate: bool = False
+    estimate: Literal["numbers", "gradient"] | None = None
+    seen: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.full_steps <= self.steps or self.steps < 1:

@@ -221,8 +221,8 @@ class Layered(Policy[S]):
 
     def _work_of(self, client: int, round_: Round | None, at: float) -> Work:
         if round_ is None or client not in round_.batches:
-            asked = bool(self._measure) and round_ is None
-            return Work(self.context.batch_size, steps=1, estimate=asked or None)
+            asked = self._measure and round_ is None
+            return Work(self.context.batch_size, steps=1, estimate="numbers" if asked else None)
         stop_at = at + self.speeds[client].down_s + self._window_s(client, round_)
         return Work(
             round_.batches[client], steps=self.local_steps, stop_at=max(stop_at, at), stop_in="layer"

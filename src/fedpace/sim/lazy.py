@@ -76,7 +76,8 @@ class LazyLearner:
             version=event.version,
             last_depth=event.last_depth,
             width=event.width,
-            estimate=work.estimate or False,
+            estimate=work.estimate,
+            seen=event.seen,
         )
         self._pending[event.task] = _Pending(job, event.at)
 

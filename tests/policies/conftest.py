@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedpace.core.budget import Budget
 from fedpace.core.commands import Probe, Train
 from fedpace.core.events import Arrived, Joined, Profiled, Rates, Started
 from fedpace.core.journal import Memory
@@ -24,9 +25,11 @@ class Stage:
         slack=0.0,
         samples=200,
         train=None,
+        budget=None,
         **settings,
     ):
-        context = Context(0, clients, model, batch_size, epochs=1, slack=slack, **(train or {}))
+        values = {"epochs": 1, "slack": slack, "budget": budget or Budget()} | (train or {})
+        context = Context(0, clients, model, batch_size, **values)
         self.memory = Memory()
         self.session = Session(kind(kind.Settings(**settings), context), self.memory)
         self.samples = samples

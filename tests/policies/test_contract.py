@@ -67,6 +67,12 @@ VARIANTS = [
     ("salf", {"deadline_s": 1.0, "averaging": Averaging("samples", cap=0.5, smoothing=1.0)}),
     ("adel", {"budget_s": 1e4, "rounds": 300, "tolerance": 1e9, "constants": KNOWN}),
     ("adel", {"budget_s": 1e4, "rounds": 150, "times": "steady", "warm_up": 0.001}),
+    ("dynamite", {"rounds": 1000}),
+    ("dynamite", {"rounds": 1000, "tau": 3, "batches": "uniform"}),
+    ("dynamic_tau", {}),
+    ("no_straggler", {}),
+    ("uniform", {}),
+    ("dbfl", {"factor": 1.5}),
     ("heterofl", {}),
     ("heterofl", {"n": 4, "target_s": 2.0, "levels": (1.0, 0.25), "deadline_s": 3.0, "quorum": 0}),
 ]

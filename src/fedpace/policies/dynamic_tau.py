@@ -1,0 +1,113 @@
+"""Dynamic tau (Wang et al., IEEE JSAC 2019): local steps chosen anew for every round, batches fixed.
+
+With T = K tau local steps in all, K rounds being what time and money allow at tau steps each, the bound
+on the loss is
+
+    1 / (2 eta phi T) + sqrt(1 / (4 eta^2 phi^2 T^2) + rho h(tau) / (eta phi tau)) + rho h(tau)
+
+    h(tau) = delta/beta ((eta beta + 1)^tau - 1) - eta delta tau
+
+and tau is where it is smallest, at most `growth` times the last one. rho, beta and delta are estimated
+as DYNAMITE does (`estimates`); rho is here a Lipschitz constant, |F_i - F| / |w_i - w|.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from fedpace.core.commands import Finish
+from fedpace.core.errors import ConfigError
+from fedpace.core.policy import Context
+from fedpace.policies.batches import is_over
+from fedpace.policies.checks import at_least
+from fedpace.policies.estimates import MEASURED, Estimates, weighted
+from fedpace.policies.stepped import Estimate, Round, Stepped
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicTauSettings:
+    rounds: Annotated[int | None, "end after so many; default: the run's stop says when"] = None
+    tau_max: Annotated[int, "most local steps of a round"] = 50
+    growth: Annotated[float, "tau grows by this factor from round to round, at most"] = 10.0
+    phi: Annotated[float, "control parameter: larger means longer rounds count for more"] = 0.025
+
+    def __post_init__(self) -> None:
+        at_least("rounds", self.rounds, 1)
+        at_least("tau_max", self.tau_max, 1)
+        at_least("growth", self.growth, 1)
+        if not 0 < self.phi < math.inf:
+            raise ConfigError(f"phi is {self.phi}; set it above 0")
+
+
+def drift(tau: int, step: float, smoothness: float, divergence: float) -> float:
+    """h(tau): how far tau local steps lead away from the global model."""
+    if smoothness <= 0:
+        return 0.0
+    try:
+        grown = math.expm1(tau * math.log1p(step * smoothness))
+    except OverflowError:
+        return math.inf
+    return divergence / smoothness * grown - step * divergence * tau
+
+
+class DynamicTau(Stepped[DynamicTauSettings]):
+    """The number of local steps follows the clients' drift and what time and money are left."""
+
+    Settings = DynamicTauSettings
+
+    def __init__(self, settings: DynamicTauSettings, context: Context) -> None:
+        super().__init__(settings, context, MEASURED)
+        self._estimates = Estimates(0.0)
+        self._lipschitz = 0.0
+        self._last = 1
+
+    def learn(self, answers: Mapping[Estimate, Mapping[int, float]]) -> None:
+        self._estimates.update(answers, self.devices)
+        slope = weighted(answers["gradient"], self.devices)
+        # Over the short way of a round the loss changes by its slope.
+        self._lipschitz = self._lipschitz if slope is None else slope
+
+    def next_round(self, clients: list[int], at: float) -> Round | Finish:
+        over = is_over(self.settings.rounds, self.version)
+        if over is not None:
+            return over
+        size = self.context.batch_size
+        batches = {client: min(size, self.devices[client].held) for client in clients}
+        if not self._estimates.known:
+            return Round(1, batches)
+        most = min(self.settings.tau_max, max(int(self.settings.growth * self._last), 1))
+        rounds = [self._rounds(tau, batches, at) for tau in range(1, most + 1)]
+        bounds = [
+            self.bound(tau, count) if count >= 1 else math.inf
+            for tau, count in enumerate(rounds, start=1)
+        ]
+        self._last = min(range(most), key=lambda index: bounds[index]) + 1
+        return Round(self._last, batches)
+
+    def _rounds(self, tau: int, batches: Mapping[int, int], at: float) -> float:
+        """K: how many rounds of tau steps are left."""
+        budget, left = self.context.budget, []
+        if budget.money is not None:
+            step_money = sum(budget.of(client) * size for client, size in batches.items())
+            left.append(self.ledger.left / max(step_money * tau + budget.round_cost, 1e-300))
+        if budget.time_s is not None:
+            round_s = max(
+                tau * size / device.samples_per_s + device.link_s
+                for client, size in batches.items()
+                if (device := self.devices[client]).samples_per_s is not None
+            )
+            left.append((budget.time_s - at) / max(round_s, 1e-300))
+        if self.settings.rounds is not None:
+            left.append(float(self.settings.rounds - self.version))
+        return min(left, default=100.0)
+
+    def bound(self, tau: int, rounds: float) -> float:
+        """The bound on the loss after so many rounds of tau steps."""
+        known, step, phi = self._estimates, self.context.step_size(self.version), self.settings.phi
+        h = drift(tau, step, known.smoothness, known.divergence)
+        if not math.isfinite(h):
+            return math.inf
+        first = 1 / (2 * step * phi * rounds * tau)
+        lost = self._lipschitz * h
+        return first + math.sqrt(first**2 + lost / (step * phi * tau)) + lost

@@ -20,7 +20,7 @@ demo: $(STAMP) ## compare TimelyFL, FedBuff and SyncFL on 64 phones; table and f
 	$(BIN)/fedpace compare configs/demo.toml --out runs/demo --overwrite
 
 test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(STAMP) ## style, types and the directions between rooms
 	$(BIN)/ruff check .

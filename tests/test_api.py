@@ -8,7 +8,7 @@ import fedpace
 from fedpace import config, plugins
 from fedpace.config import load, plugin
 from fedpace.core.commands import Aggregate, Note
-from fedpace.core.errors import ConfigError, JournalError
+from fedpace.core.errors import ConfigError, JournalError, PolicyError
 from fedpace.core.events import Joined
 from fedpace.core.facts import Evaluated, Finished
 from fedpace.core.journal import replay
@@ -60,7 +60,7 @@ def learned(result):
     return result.accuracy[-1][1]
 
 
-ROUNDS = {"fedasync": 120, "fedat": 60, "fedcompass": 120, "adel": 100, "salf": 100}
+ROUNDS = {"fedasync": 120, "fedat": 60, "fedcompass": 120, "adel": 100, "salf": 100, "dynamic_tau": 80}
 """Rounds in which a policy has used about as many updates as others in 25."""
 
 
@@ -102,7 +102,13 @@ def test_the_number_of_processes_changes_nothing(tmp_path, small, policy):
     assert all(torch.equal(one[name], three[name]) for name in one)
 
 
-@pytest.mark.parametrize("policy", plugins.names("policies"))
+@pytest.mark.parametrize("policy", ["dynamic_tau", "dynamite"])
+def test_a_policy_that_measures_updates_cannot_run_without_any(small, policy):
+    with pytest.raises(PolicyError, match="train for real"):
+        fedpace.simulate(small | {"policy": policy, "timing_only": True})
+
+
+@pytest.mark.parametrize("policy", sorted({*plugins.names("policies")} - {"dynamic_tau", "dynamite"}))
 def test_timing_alone_takes_the_same_decisions_as_training(small, policy):
     small |= {"policy": policy}
     real = [m for m in fedpace.simulate(small).journal if not isinstance(m, Evaluated)]

@@ -15,7 +15,7 @@ from fedpace.planning.deadline_bound import Constants, Problem, Users
 from fedpace.planning.deadlines import choose_rounds, plan, smallest_budget
 from tests.test_cli import COMMAND
 
-EXAMPLE = Path(__file__).parents[1] / "configs" / "deadlines.toml"
+EXAMPLE = Path(__file__).parents[1] / "configs" / "plans" / "deadlines.toml"
 SMALL = """
 budget_s = 60
 layers = 4

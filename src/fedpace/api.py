@@ -23,6 +23,7 @@ from fedpace.core.journal import (
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
 from fedpace.core.session import Session
+from fedpace.data.streams import make_stream
 from fedpace.report.summary import Summary
 from fedpace.sim.learner import Learner, TimingOnly
 from fedpace.sim.run import Run, Scorer, Watch
@@ -69,6 +70,10 @@ class Result:
     def time_to(self, target: float) -> float | None:
         """Seconds until the tested accuracy first reached `target`; None if it never did."""
         return self.summary.time_to(target)
+
+    def money_to(self, target: float) -> float | None:
+        """Money that it took to reach `target`; None if it never did, or nothing costs anything."""
+        return self.summary.money_to(target)
 
 
 def simulate(
@@ -124,6 +129,22 @@ def open_result(folder: Path) -> Result:
     return Result(Summary.of(header, messages), JournalView(header, folder / JOURNAL))
 
 
+def context_of(plan: PolicyPlan, seed: int, clients: int, model: ModelProfile) -> Context:
+    """What the policy of a plan is told."""
+    train = plan.train
+    return Context(
+        seed,
+        clients,
+        model,
+        train.batch_size,
+        train.epochs,
+        steps=train.steps,
+        lr=train.lr,
+        decay=train.decay,
+        budget=plan.budget,
+    )
+
+
 @dataclass(frozen=True)
 class _Parts:
     """All that a run is made of, checked before anything is written."""
@@ -145,19 +166,10 @@ class _Parts:
         stack: ExitStack,
     ) -> "_Parts":
         model, samples, learning = _task(config, plan, task, timed, device, stack)
-        train = plan.train
-        context = Context(
-            config.seed,
-            len(samples),
-            model,
-            train.batch_size,
-            train.epochs,
-            steps=train.steps,
-            lr=train.lr,
-            decay=train.decay,
-        )
+        context = context_of(plan, config.seed, len(samples), model)
         values = configs.plain(config)
         del values["policies"], values["compare"], values["policy"]
+        del values["budget"]  # the policy's own is in the context
         run = values | {
             "label": plan.label,
             "train": configs.plain(plan.train),
@@ -179,7 +191,8 @@ class _Parts:
     def world(self, learner: Learner) -> World:
         kind, settings = configs.plugin("fleets", dict(self.config.fleet), "fleet")
         fleet = kind.build(settings, len(self.samples), self.config.seed)
-        return World(fleet, self.samples, self.header.context.model, learner)
+        stream = make_stream(self.config.stream, self.samples, self.config.seed)
+        return World(fleet, self.samples, self.header.context.model, learner, stream)
 
     def run(
         self, recorder: Any, learner: Learner, scorer: Scorer | None, watches: tuple[Watch, ...]
@@ -217,7 +230,15 @@ def _task(
     clients = config.clients if task.clients is None else len(task.clients)
     profile = timed or config.profile
     learning = Learning(
-        task, clients, config.partition, plan.train, profile, config.seed, device, widths
+        task,
+        clients,
+        config.partition,
+        plan.train,
+        profile,
+        config.seed,
+        device,
+        widths,
+        config.stream,
     )
     return learning.profile, learning.samples, None if config.timing_only else learning
 

@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from fedpace import plugins
+from fedpace.core.budget import Budget
 from fedpace.core.errors import ConfigError, nearest, unknown
 from fedpace.data.partition import PartitionSettings
+from fedpace.data.streams import StreamSettings
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.sim.settings import EvaluateSettings, StopSettings
 
@@ -47,7 +49,8 @@ class Config:
     policy: Annotated[str, "label in [policies], or name of a policy with its defaults"] = "timelyfl"
     policies: Annotated[
         Mapping[str, Table],
-        "settings by label; `use` names a policy, tables train, server and stop override the run's",
+        "settings by label; `use` names a policy, tables train, server, stop and budget override the "
+        "run's",
     ] = field(default_factory=dict)
     task: Annotated[Table, "`kind` and its settings"] = field(
         default_factory=lambda: {"kind": "fashion-mnist"}
@@ -61,10 +64,12 @@ class Config:
     ] = "flops"
     timing_only: Annotated[bool, "no training: who does what when"] = False
     partition: PartitionSettings = field(default_factory=PartitionSettings)
+    stream: StreamSettings = field(default_factory=StreamSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
-    stop: StopSettings = field(default_factory=lambda: StopSettings(rounds=100))
+    stop: StopSettings = field(default_factory=StopSettings)
+    budget: Budget = field(default_factory=Budget)
     compare: CompareSettings = field(default_factory=CompareSettings)
 
     def __post_init__(self) -> None:
@@ -83,6 +88,7 @@ class PolicyPlan:
     train: TrainSettings
     server: ServerSettings
     stop: StopSettings
+    budget: Budget
 
 
 def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[str] = ()) -> Config:
@@ -91,7 +97,7 @@ def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[
         if tuple(overrides):
             raise ConfigError("overrides need a file or a mapping, not a finished config")
         return source
-    config = build(Config, read(source, overrides), "")
+    config = build(Config, _with_costs(read(source, overrides)), "")
     for label in config.policies:
         policy_plan(config, label)
     return config
@@ -132,13 +138,16 @@ def policy_plan(config: Config, label: str) -> PolicyPlan:
         raise ConfigError(f"{where} is {table!r}; expected a table")
     if label not in config.policies and ":" not in label and label not in plugins.names("policies"):
         raise unknown("policy", label, {*config.policies, *plugins.names("policies")})
-    rest = dict(table)
+    rest = _with_costs(dict(table))
     use = rest.pop("use", label)
     train = build(TrainSettings, _merged(config.train, rest.pop("train", {})), f"{where}.train")
     server = build(ServerSettings, _merged(config.server, rest.pop("server", {})), f"{where}.server")
+    budget = build(Budget, _merged(config.budget, rest.pop("budget", {})), f"{where}.budget")
     stop = build(StopSettings, _merged(config.stop, rest.pop("stop", {})), f"{where}.stop")
+    stop = stop.with_an_end(budget)
     kind = plugins.load("policies", use)
-    return PolicyPlan(label, use, kind, build(kind.Settings, rest, where), train, server, stop)
+    settings = build(kind.Settings, rest, where)
+    return PolicyPlan(label, use, kind, settings, train, server, stop, budget)
 
 
 def plugin(group: Literal["tasks", "fleets"], table: Table, where: str) -> tuple[Any, Any]:
@@ -186,10 +195,10 @@ def _override(table: Table, override: str) -> Table:
 
 
 def _for_all(table: Table, path: list[str], value: Any, override: str) -> Table:
-    """The table with the override; one for train, server or stop also beats what policies say."""
+    """The table with the override; one for a table that policies override also beats what they say."""
     table = _with(table, path, value, override)
     policies = table.get("policies")
-    if path[0] in {"train", "server", "stop"} and isinstance(policies, dict):
+    if path[0] in {"train", "server", "stop", "budget"} and isinstance(policies, dict):
         table = table | {
             "policies": {
                 label: _with(own, path, value, override) if _has(own, path) else own
@@ -229,6 +238,14 @@ def _tables(kind: type[Any], table: Mapping[str, Any]) -> list[tuple[str, type[A
         elif isinstance(inner, type) and is_dataclass(inner) and isinstance(value, (list, tuple)):
             found += [(f"{name}.{index}", inner, own) for index, own in enumerate(value)]
     return found
+
+
+def _with_costs(table: Table) -> Table:
+    """The table, in which one cost for the samples of all clients may stand without brackets."""
+    budget = table.get("budget")
+    if not isinstance(budget, Mapping) or type(budget.get("sample_cost")) not in (int, float):
+        return table
+    return table | {"budget": dict(budget) | {"sample_cost": [budget["sample_cost"]]}}
 
 
 def _merged(base: Any, table: Any) -> Any:

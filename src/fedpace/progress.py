@@ -81,7 +81,7 @@ class Bars:
 
 def _share(standing: Standing, stop: StopSettings) -> float:
     """How much of the way to the nearest end the run has gone."""
-    shares = [0.0]
+    shares = [standing.used]
     if stop.rounds is not None:
         shares.append(standing.round / stop.rounds)
     if stop.hours is not None:

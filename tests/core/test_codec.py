@@ -32,7 +32,7 @@ from fedpace.core.events import (
     Started,
     Timer,
 )
-from fedpace.core.facts import Evaluated, Finished, Ignored
+from fedpace.core.facts import Evaluated, Finished, Ignored, Spent
 
 whole = st.integers(1, 10**9)
 times = st.floats(0, 1e12)
@@ -43,14 +43,18 @@ works = st.one_of(
     st.builds(Work, whole, steps=whole, depth=st.none() | whole),
     st.builds(Work, whole, steps=whole, stop_at=times, stop_in=st.just("layer")),
     st.builds(
-        Work, whole, epochs=whole, width=st.floats(0, 1, exclude_min=True), estimate=st.booleans()
+        Work,
+        whole,
+        epochs=whole,
+        width=st.floats(0, 1, exclude_min=True),
+        estimate=st.sampled_from([None, "numbers", "gradient"]),
     ),
 )
 numbers = st.lists(whole, max_size=4).map(tuple)
 floats = st.lists(finite, max_size=4).map(tuple)
 messages = st.one_of(
     st.builds(Started, times),
-    st.builds(Joined, times, whole, whole),
+    st.builds(Joined, times, whole, whole, st.none() | whole),
     st.builds(Left, times, whole),
     st.builds(Profiled, times, whole, whole, rates),
     st.builds(
@@ -68,6 +72,8 @@ messages = st.one_of(
         rates,
         last_depth=st.none() | whole,
         width=st.none() | finite,
+        trained=st.none() | whole,
+        seen=st.none() | whole,
     ),
     st.builds(Failed, times, whole, whole, st.text()),
     st.builds(Timer, times, st.text()),
@@ -92,7 +98,9 @@ messages = st.one_of(
     st.builds(
         Measure,
         whole,
-        st.sampled_from(["norm", "divergence", "gradient", "noise", "smoothness"]),
+        st.sampled_from(
+            ["norm", "divergence", "gradient", "noise", "smoothness", "loss", "change", "spread"]
+        ),
         numbers,
         floats,
     ),
@@ -100,6 +108,7 @@ messages = st.one_of(
     st.builds(Note, st.text(), st.none() | whole),
     st.builds(Finish, st.text()),
     st.builds(Evaluated, times, whole, finite, st.none() | finite, st.text()),
+    st.builds(Spent, times, finite),
     st.builds(Ignored, times, st.text(), st.none() | whole, st.none() | whole),
     st.builds(Finished, times, st.text()),
 )

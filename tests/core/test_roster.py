@@ -65,3 +65,31 @@ def test_shares_are_of_the_samples_online_and_samples_are_remembered():
     assert (roster.samples(2), 2 in roster, roster.online) == (600, False, [0, 1])
     roster.join(2, 400)
     assert roster.share(2) == 0.5
+
+
+def test_what_clients_tell_of_data_that_arrives_is_what_counts():
+    roster = Roster()
+    roster.join(0, 100, most=150)
+    roster.join(1, 300)
+    roster.hear(0, 200)
+    roster.hear(1, None)
+    assert roster.share(0) == 0.4
+    assert (roster.samples(0), roster.held(0)) == (200, 150)
+    assert (roster.samples(1), roster.held(1)) == (300, 300)
+
+
+def test_a_client_that_comes_back_has_got_what_it_had_told_of_and_more():
+    roster = Roster()
+    roster.join(0, 100, most=150)
+    roster.join(1, 100, most=1000)
+    roster.hear(0, 200)
+    for client, samples in ((0, 150), (1, 400)):
+        roster.leave(client)
+        roster.hear(client, None)
+        roster.join(client, samples, most=1000 if client else 150)
+    assert (roster.samples(0), roster.held(0)) == (200, 150)
+    assert (roster.samples(1), roster.held(1)) == (400, 400)
+    roster.leave(1)
+    roster.hear(1, 500)  # heard of too late to count for those who are there
+    assert roster.share(0) == 1.0
+    assert roster.samples(1) == 500

@@ -1,7 +1,9 @@
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
+from fedpace.core.budget import Budget
 from fedpace.core.commands import (
     Aggregate,
     Blend,
@@ -28,7 +30,7 @@ from fedpace.core.events import (
     Started,
     Timer,
 )
-from fedpace.core.facts import Ignored
+from fedpace.core.facts import Finished, Ignored, Spent
 from fedpace.core.journal import Header, Journal, Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
@@ -42,9 +44,9 @@ class Scripted(Policy):
 
     tasks_per_client: ClassVar[int] = 1
 
-    def __init__(self, script):
+    def __init__(self, script, budget=None):
         model = ModelProfile.even(4, 400).squared((0.5,))
-        super().__init__(NoSettings(), Context(0, 3, model, 20))
+        super().__init__(NoSettings(), Context(0, 3, model, 20, budget=budget or Budget()))
         self.script = list(script)
         self.heard = []
 
@@ -53,8 +55,8 @@ class Scripted(Policy):
         return self.script.pop(0) if self.script else ()
 
 
-def session(*script):
-    return Session(Scripted(script), Memory())
+def session(*script, **budget):
+    return Session(Scripted(script, Budget(**budget)), Memory())
 
 
 def train(client=0, task=1, version=0, **work):
@@ -248,6 +250,66 @@ def test_after_finish_the_policy_hears_nothing_more():
     assert run.finished == "good enough"
     assert run.handle(Joined(1.0, 5, 1)) == []
     assert run.policy.heard == [Started(0.0)]
+
+
+PAID = {"money": 500.0, "sample_cost": (1.0,), "round_cost": 10.0}
+
+
+def test_what_the_money_does_not_pay_for_ends_the_run_and_is_not_given_out():
+    script = [[], [train(), train(client=1, task=2, epochs=2), Finish("not heard")]]
+    run = session(*script, **PAID)
+    run.handle(JOIN)
+    assert run.handle(Joined(0.0, 1, 200)) == [train()]
+    assert run.broke == "the money is spent: 200 of 500, and the next Train costs 400"
+    assert run.finished is None
+    assert run.is_open(1)
+    assert not run.is_open(2)
+    assert run._recorder.messages[-1] == train()
+    assert run.handle(arrived()) == []
+    assert run.policy.heard == [JOIN, Joined(0.0, 1, 200)]
+    assert run._recorder.messages[-1] == train()
+
+
+def test_a_round_that_is_not_paid_for_is_none():
+    run = session([train()], [Aggregate((1,), (1.0,))], **PAID | {"money": 205.0})
+    run.handle(JOIN)
+    assert run.handle(arrived()) == []
+    assert run.broke == "the money is spent: 200 of 205, and the next Aggregate costs 10"
+    assert run.version("global") == 0
+
+
+def test_an_update_that_used_less_leaves_money_for_more():
+    again = train(client=1, task=2)
+    run = session([train()], [], [again], **PAID | {"money": 350.0})
+    run.handle(JOIN)
+    run.handle(Joined(0.0, 1, 200))
+    told = arrived()
+    assert run.handle(replace(told, trained=120)) == [again]
+    assert run.ledger.spent == 320
+
+
+def test_the_journal_says_what_was_spent_after_every_round_and_at_the_end():
+    tier = Aggregate((1,), (1.0,), slot="tier")
+    run = session([train()], [tier, Blend(("tier",), (1.0,)), train(task=2, version=1)], **PAID)
+    run.handle(JOIN)
+    run.handle(arrived())
+    run.end(1.0, "enough")
+    facts = [m for m in run._recorder.messages if isinstance(m, Spent | Finished)]
+    # A tier's model is no round, and what was given out at the end was never begun.
+    assert facts == [Spent(1.0, 210.0), Spent(1.0, 210.0), Finished(1.0, "enough")]
+
+
+def test_where_nothing_has_a_price_the_journal_does_not_speak_of_money():
+    run = session([Aggregate((), ())])
+    run.handle(JOIN)
+    run.end(1.0, "enough")
+    assert run._recorder.messages == [JOIN, Aggregate((), ()), Finished(1.0, "enough")]
+
+
+@pytest.mark.parametrize("command", [train(client=2), train(version=1), "hello"])
+def test_a_mistake_is_a_mistake_also_where_money_is_counted(command):
+    with pytest.raises(PolicyError):
+        session([command], **PAID | {"sample_cost": (1.0, 1.0, 1.0)}).handle(JOIN)
 
 
 def test_thin_work_and_chances_of_missed_layers_pass_where_they_make_sense():

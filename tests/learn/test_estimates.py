@@ -1,6 +1,7 @@
 """What a client tells about its loss, against closed forms."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,13 +9,24 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
+from fedpace.core.commands import Measure
 from fedpace.learn.estimate import estimate
 from fedpace.learn.layers import Layout
+from fedpace.learn.settings import ServerSettings
+from fedpace.learn.store import ModelStore
 from fedpace.learn.task import Task
 from fedpace.learn.train import Trainer, TrainSettings
-from fedpace.learn.weights import Weights
+from fedpace.learn.weights import Estimates, Weights
 from tests.learn.learning_toys import normed, plain, task
 from tests.learn.test_training import SEED, job, same
+
+NOTHING = Estimates(*(math.nan,) * 5)
+
+
+def store_of(trainer):
+    return ModelStore(
+        trainer.layout, trainer.initial(), ServerSettings(), lambda weights: (0.0, 0.0), trainer.slim
+    )
 
 
 def squares(outputs, targets):
@@ -42,7 +54,52 @@ class Regression:
     def estimate(self, order=slice(None)):
         self._bound.load(self.weights(self.new))
         x, y = (torch.from_numpy(one[order]) for one in (self.x, self.y))
-        return estimate(self._bound, squares, x, y, self.weights(self.old))
+        found, _ = estimate(self._bound, squares, x, y, self.weights(self.old))
+        return found
+
+
+A = np.array([[3.0, 1.0, 0.0], [1.0, 2.0, 0.5], [0.0, 0.5, 1.0]], np.float32)
+
+
+class Bowl(nn.Module):
+    """w - x; with `bowl` as the loss sample x has F_x(w) = 1/2 (w - x)' A (w - x)."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+
+    def forward(self, x):
+        return self.w - x
+
+
+def bowl(outputs, targets):
+    return ((outputs @ torch.from_numpy(A)) * outputs).sum(1).mean() / 2
+
+
+class Bowls:
+    """Three clients that train on bowls of their own, all samples in one batch."""
+
+    def __init__(self, lr=0.1):
+        draw = np.random.default_rng(4)
+        self.x = draw.normal(size=(15, 3)).astype(np.float32)
+        self.shares = np.split(draw.permutation(15), [4, 9])
+        samples = self.x, np.zeros(15, np.float32)
+        self.trainer = Trainer(
+            Task(Bowl, samples, samples, self.shares, bowl), TrainSettings(lr=lr), SEED
+        )
+        self.old = self.trainer.initial().params.numpy()
+
+    def run(self, client, steps=3, estimate="gradient"):
+        work = job(client, task=client, steps=steps, depth=1, batch_size=15, estimate=estimate)
+        return self.trainer.run(work, self.trainer.initial())
+
+    def value(self, client, w):
+        away = w - self.x[self.shares[client]]
+        return float(np.einsum("ni,ij,nj->n", away, A, away).mean() / 2)
+
+    def slope(self, client):
+        """Gradient at the model that everybody got."""
+        return A @ (self.old - self.x[self.shares[client]].mean(0))
 
 
 @pytest.mark.parametrize("samples", [2, 5, 16])
@@ -87,16 +144,86 @@ def test_what_cannot_be_known_is_nan():
     assert lone.estimate().gradient > 0
     still.new = still.old
     assert math.isnan(still.estimate().smoothness)
+    assert math.isnan(still.estimate().change)
     assert still.estimate().noise > 0
+    assert still.estimate().loss > 0
 
 
 def test_a_loss_that_uses_no_parameter_is_flat():
     made = Regression(6, 3)
-    found = estimate(
+    found, _ = estimate(
         made._bound, lambda outputs, targets: targets.mean(), *map(torch.from_numpy, (made.x, made.y)),
         made.weights(made.old),
     )  # fmt: skip
-    assert (found.gradient, found.noise, found.smoothness) == (0.0, 0.0, 0.0)
+    assert (found.gradient, found.noise, found.smoothness, found.change) == (0.0, 0.0, 0.0, 0.0)
+    assert found.loss == pytest.approx(made.y.mean())
+
+
+@pytest.mark.parametrize("client", range(3))
+def test_everything_about_a_quadratic_is_exact(client):
+    made = Bowls()
+    update = made.run(client)
+    found, moved, own = update.estimates, update.params.numpy(), made.x[made.shares[client]]
+    assert found.loss == pytest.approx(made.value(client, made.old), rel=1e-6)
+    assert found.gradient == pytest.approx(np.linalg.norm(made.slope(client)), rel=1e-6)
+    assert found.noise**2 == pytest.approx((own @ A).var(0, ddof=1).sum(), rel=1e-5)
+    length = np.linalg.norm(moved)
+    assert found.smoothness == pytest.approx(np.linalg.norm(A @ moved) / length, rel=1e-5)
+    change = abs(made.value(client, made.old + moved) - made.value(client, made.old)) / length**2
+    assert found.change == pytest.approx(change, rel=1e-5)
+    np.testing.assert_allclose(update.gradient.numpy(), made.slope(client), rtol=1e-5)
+    assert update.gradient.dtype == torch.float32
+
+
+@pytest.mark.parametrize("weights", [(), (4.0, 5.0, 6.0), (1.0, 0.0, 0.0)])
+def test_the_spread_of_quadratics_is_that_of_their_centres(weights):
+    made = Bowls()
+    store = store_of(made.trainer)
+    for client in range(3):
+        store.put(client, made.run(client))
+    centres = np.array([made.x[share].mean(0) for share in made.shares])
+    away = centres - np.average(centres, axis=0, weights=weights or None)
+    expected = np.linalg.norm(away @ A, axis=1)
+    assert store.measure(Measure(1, "spread", (0, 1, 2), weights)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_gradient_is_sent_only_where_it_is_asked_for():
+    made = Bowls()
+    assert made.run(0, estimate="numbers").gradient is None
+    assert made.run(0, estimate=None).gradient is None
+    assert made.run(0, estimate="numbers").estimates == made.run(0).estimates
+
+
+def test_one_step_moves_along_the_gradient_that_is_sent():
+    made = Bowls(lr=0.1)
+    update = made.run(1, steps=1)
+    torch.testing.assert_close(update.params, -0.1 * update.gradient)
+
+
+def test_the_gradient_is_that_of_all_layers_whatever_was_trained():
+    trainer = Trainer(task(plain), TrainSettings(), SEED)
+    deep, shallow = (
+        trainer.run(job(steps=1, depth=depth, estimate="gradient"), trainer.initial())
+        for depth in (4, 1)
+    )
+    assert torch.equal(deep.gradient, shallow.gradient)
+    assert deep.gradient.shape == deep.params.shape
+    assert shallow.gradient.shape > shallow.params.shape
+
+
+def test_a_nan_of_one_client_stays_its_own():
+    made = Bowls()
+    store, clean = store_of(made.trainer), store_of(made.trainer)
+    wrong = replace(made.run(1), gradient=torch.tensor([1.0, math.nan, 2.0]), estimates=NOTHING)
+    for client, update in ((0, made.run(0)), (1, wrong), (2, made.run(2))):
+        store.put(client, update)
+    for client in (0, 2):
+        clean.put(client, made.run(client))
+    for what in ("gradient", "noise", "smoothness", "loss", "change", "spread"):
+        found = store.measure(Measure(1, what, (0, 1, 2), (1.0, 5.0, 2.0)))
+        assert math.isnan(found[1])
+        assert (found[0], found[2]) == clean.measure(Measure(2, what, (0, 2), (1.0, 2.0)))
+        assert all(map(math.isfinite, (found[0], found[2])))
 
 
 @pytest.mark.parametrize("more", [{}, {"full_steps": 2, "depth": 3}, {"depth": 5, "last_depth": 2}])
@@ -118,9 +245,8 @@ def test_training_is_the_same_with_estimates_and_without(more):
 def test_estimates_are_made_in_eval_mode_with_the_statistics_that_the_client_got():
     trainer = Trainer(task(normed, clients=(12, 25)), TrainSettings(lr=0.1), SEED)
     start = trainer.initial()
-    update = trainer.run(
-        job(depth=5, steps=1, batch_size=12, estimate="numbers"), start
-    )  # all its samples
+    work = job(depth=5, steps=1, batch_size=12, estimate="numbers")  # all its samples
+    update = trainer.run(work, start)
     model = trainer.new_model().eval()
     rows = torch.from_numpy(trainer.task.clients[0])
 
@@ -153,7 +279,9 @@ def test_estimates_are_about_the_last_batch():
 
 def test_a_thinner_model_is_estimated_as_such():
     trainer = Trainer(task(plain), TrainSettings(), SEED)
-    work = job(width=0.5, estimate="numbers")
+    work = job(width=0.5, estimate="gradient")
     update = trainer.run(work, trainer.initial())
     assert update.estimates.gradient > 0
+    assert update.gradient.shape == update.params.shape
+    assert update.estimates.gradient == pytest.approx(float(update.gradient.norm()), rel=1e-6)
     assert same(update, trainer.run(job(width=0.5), trainer.initial()))

@@ -76,6 +76,28 @@ def test_the_root_is_found_by_its_variable_and_another_model_can_be_named(root, 
 
 
 @pytest.mark.parametrize(
+    ("kind", "folder", "params"),
+    [("mnist", "root", 7840), ("cifar10", "root", 30_720), ("idx", "folder", 7840)],
+)
+def test_an_svm_comes_with_its_loss_and_its_accuracy(root, kind, folder, params):
+    where = root / "mnist" if folder == "folder" else root
+    task = made(kind, model="svm", **{folder: str(where)})
+    assert Layout.trace(task.model(), task.train[0][:2]).start(0).params == params
+    outputs = task.model()(task.test[0])
+    assert task.loss(outputs, task.test[1]).item() == 5.0  # each of 10 classes is missed by 1
+    assert task.accuracy(outputs, task.test[1]).tolist() == [True] + [False] * 9
+
+
+@pytest.mark.parametrize(("kind", "dense"), [("mnist", 1568), ("cifar10", 2048)])
+@pytest.mark.parametrize("model", ["lrn-cnn", "mlp"])
+def test_models_take_the_size_of_the_images(root, kind, dense, model):
+    task = made(kind, root=str(root), model=model)
+    assert task.model()(task.test[0]).shape == (10, 10)
+    if model == "lrn-cnn":
+        assert dense in [len(param[0]) for param in task.model().parameters() if param.ndim == 2]
+
+
+@pytest.mark.parametrize(
     ("kind", "settings"), [("mnist", {}), ("fashion-mnist", {"full": True}), ("cifar10", {})]
 )
 def test_a_dataset_that_is_not_there_says_how_to_get_it(tmp_path, kind, settings):

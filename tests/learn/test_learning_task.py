@@ -1,5 +1,6 @@
 """What a task accepts."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -77,3 +78,47 @@ def test_a_pickled_task_is_the_same_and_carries_only_its_own_samples():
 
 def test_the_toy_task_is_divided_as_asked():
     assert [len(share) for share in task(clients=(5, 2)).clients] == [5, 2]
+
+
+def endless(start):
+    for number in itertools.count(start):
+        yield np.full(4, number, np.float32), number % 3
+
+
+def test_a_task_reads_streams_in_their_order_and_no_more_than_it_may():
+    short = [(torch.full((4,), 7.0), torch.tensor(1))]
+    taken = iter(endless(100))
+    made = Task.from_streams(plain, [endless(0), short, taken], (INPUTS, TARGETS), most=5)
+    assert [made.train[0][share, 0].tolist() for share in made.clients] == [
+        [0, 1, 2, 3, 4],
+        [7],
+        [100, 101, 102, 103, 104],
+    ]
+    assert made.train[1].tolist() == [0, 1, 2, 0, 1, 1, 1, 2, 0, 1, 2]
+    assert made.ordered
+    assert next(taken)[0][0] == 105
+
+
+def test_a_task_from_streams_is_like_any_other():
+    images = [(np.full((1, 2, 2), 51, np.uint8), 0.5)] * 3
+    made = Task.from_streams(plain, [images], (INPUTS, TARGETS), most=9, name="mine")
+    assert torch.allclose(made.train[0], torch.full((3, 1, 2, 2), 0.2))
+    assert made.train[1].dtype == torch.float32
+    copy = pickle.loads(pickle.dumps(made))
+    assert (copy.ordered, copy.name) == (True, "mine")
+    assert not make().ordered
+
+
+@pytest.mark.parametrize(
+    ("streams", "most", "message"),
+    [
+        ([endless(0)], 0, "most is 0"),
+        ([], 5, "streams is empty"),
+        ([endless(0), []], 5, "stream 1 is empty"),
+        ([endless(0), [(np.zeros(3, np.float32), 0)]], 5, r"stream 1 has inputs .* of shape \(3,\)"),
+        ([endless(0), [(np.zeros(4, np.float32), 0.5)]], 5, "stream 1 has targets that are torch"),
+    ],
+)
+def test_impossible_streams_are_refused(streams, most, message):
+    with pytest.raises(ConfigError, match=message):
+        Task.from_streams(plain, streams, (INPUTS, TARGETS), most)

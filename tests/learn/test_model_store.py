@@ -179,6 +179,40 @@ def test_norm_and_divergence_are_about_the_layers_that_an_update_carries(trainer
     assert len(store.measure(Measure(4, "divergence", (1, 2), (0.0, 1.0)))) == 2
 
 
+def test_the_spread_is_about_gradients_and_unknown_where_there_are_none(trainer):
+    store, start = make(trainer), trainer.initial()
+    work = [Job(client, client, 2, 0, 5, 5, estimate="gradient") for client in range(3)]
+    one, two, three = (trainer.run(job, start) for job in work)
+    for number, update_ in enumerate((one, two, changed(three, gradient=None), two)):
+        store.put(number, update_)
+    mean = (one.gradient + 3 * two.gradient) / 4
+    expected = [float((each.gradient - mean).norm()) for each in (one, two)]
+    found = store.measure(Measure(1, "spread", (0, 1, 2), (1.0, 3.0, 5.0)))
+    assert found[:2] == pytest.approx(expected, rel=1e-5)
+    assert math.isnan(found[2])
+    assert store.measure(Measure(2, "spread", (1, 3))) == (0.0, 0.0)
+    assert all(map(math.isnan, store.measure(Measure(3, "spread", (2,)))))
+    assert all(map(math.isnan, store.measure(Measure(4, "spread", (0, 2), (0.0, 1.0)))))
+    with pytest.raises(PolicyError, match="none may be negative"):
+        store.measure(Measure(5, "spread", (0, 1), (-1.0, 2.0)))
+
+
+def test_gradients_of_thinner_models_count_where_they_hold_numbers():
+    trainer = Trainer(task(), TrainSettings(), 3)
+    store = ModelStore(
+        trainer.layout, trainer.initial(), ServerSettings(), lambda weights: (0.0, 0.0), trainer.slim
+    )
+    whole, thin = (
+        trainer.run(Job(0, 1, 1, 0, 4, 5, width=width, estimate="gradient"), trainer.initial())
+        for width in (None, 0.5)
+    )
+    store.put(1, whole)
+    store.put(2, thin)
+    half = (whole.gradient[trainer.slim(0.5).params] - thin.gradient).norm() / 2
+    assert half > 0
+    assert store.measure(Measure(1, "spread", (1, 2))) == pytest.approx([float(half)] * 2, rel=1e-5)
+
+
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_a_saved_store_goes_on_as_if_nothing_had_happened(trainer, optimiser):
     store = make(trainer, optimiser=optimiser, lr=0.1)
@@ -188,12 +222,19 @@ def test_a_saved_store_goes_on_as_if_nothing_had_happened(trainer, optimiser):
     store.aggregate(Aggregate((2,), (1.0,)))
     store.put(3, update(trainer, 3, 4))
     store.put(4, update(trainer, 4, 5))
+    for task_id in (5, 6):
+        work = Job(task_id % 3, task_id, 3, 0, 5, 5, estimate="gradient")
+        store.put(task_id, trainer.run(work, trainer.initial()))
     file = io.BytesIO()
     torch.save(store.state(), file)
     file.seek(0)
     state = torch.load(file, weights_only=True)
     other = make(trainer, optimiser=optimiser, lr=0.1)
     other.load(state)
+    for what in ("loss", "change", "spread"):
+        asked = Measure(1, what, (5, 6))
+        assert other.measure(asked) == store.measure(asked)
+        assert all(value > 0 for value in store.measure(asked))
     for one in (store, other):
         one.aggregate(Aggregate((3,), (1.0,)))
         one.aggregate(Aggregate((4,), (1.0,), slot="fast"))
@@ -283,6 +324,8 @@ def test_bad_updates_are_refused_with_a_reason(trainer):
         (changed(good, params=good.params.double()), "float64"),
         (changed(good, counters=good.counters.float()), "float32"),
         (changed(good, depth=3), "shape"),
+        (changed(good, gradient=good.params), r"gradient of shape \(33,\)"),
+        (changed(good, gradient=torch.zeros(trainer.layout.start(0).params).double()), "float64"),
         (changed(good, depth=0), "depth 0; expected 1 to 5"),
         (changed(good, depth=6), "depth 6; expected 1 to 5"),
     ]:

@@ -6,13 +6,16 @@ from torch import nn
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.layers import Layout
-from fedpace.learn.models import build_model
+from fedpace.learn.models import ResponseNorm, build_model
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "layers", "params"),
     [
         ("mlp", (1, 28, 28), 3, 25_818),
+        ("mlp", (3, 32, 32), 3, 99_034),
+        ("lrn-cnn", (1, 28, 28), 4, 430_698),
+        ("lrn-cnn", (3, 32, 32), 4, 555_178),
         ("cnn", (1, 28, 28), 5, 63_434),
         ("mnist-cnn", (1, 28, 28), 4, 582_026),
         ("resnet20", (3, 32, 32), 39, 269_722),
@@ -25,7 +28,7 @@ from fedpace.learn.models import build_model
     ],
 )
 def test_every_model_has_its_layers_and_answers_for_each_class(name, shape, layers, params):
-    model = build_model(name, shape[0], 10)
+    model = build_model(name, shape[0], 10, shape[1:])
     inputs = torch.rand(2, *shape)
     layout = Layout.trace(model, inputs)
     assert layout.depth == layers
@@ -109,6 +112,35 @@ def test_vgg13_has_ten_convolutions_in_five_stages_and_three_dense_layers():
     assert convs == [64, 64, 128, 128, 256, 256, 512, 512, 512, 512]
     assert [one.out_features for one in model if isinstance(one, nn.Linear)] == [512, 512, 10]
     assert sum(isinstance(one, nn.MaxPool2d) for one in model) == 5
+
+
+@pytest.mark.parametrize(("shape", "dense"), [((1, 28, 28), 1568), ((3, 32, 32), 2048)])
+def test_the_lrn_network_has_the_layers_of_dynamite(shape, dense):
+    model = build_model("lrn-cnn", shape[0], 10, shape[1:])
+    kinds = [nn.Conv2d, nn.MaxPool2d, nn.ReLU, ResponseNorm] * 2
+    kinds += [nn.Flatten, nn.Linear, nn.ReLU, nn.Linear]
+    assert [type(child) for child in model] == kinds
+    convs = [one for one in model if isinstance(one, nn.Conv2d)]
+    assert [one.weight.shape for one in convs] == [(32, shape[0], 5, 5), (32, 32, 5, 5)]
+    assert [one.weight.shape for one in model if isinstance(one, nn.Linear)] == [
+        (256, dense),
+        (10, 256),
+    ]
+    assert model[:9](torch.rand(2, *shape)).shape == (2, dense)
+
+
+@pytest.mark.parametrize("channels", [3, 32])
+def test_response_normalisation_is_torch_s_own(channels):
+    ours = 30 * torch.randn(4, channels, 5, 3, dtype=torch.float64)
+    theirs = ours.clone().requires_grad_()
+    ours.requires_grad_()
+    usual = nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)(theirs)
+    found = ResponseNorm()(ours)
+    torch.testing.assert_close(found, usual)
+    assert (found - ours).abs().max() > 1
+    for one in (found, usual):
+        one.pow(3).sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
 
 
 def test_other_channels_and_classes_can_be_asked_for():

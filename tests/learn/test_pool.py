@@ -30,7 +30,7 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
     jobs += [
         (Job(0, 11, 2, 0, 5, 5, version=3, last_depth=2, estimate="numbers"), starts[0]),
         (Job(1, 12, 1, 0, 3, 5, version=4, last_depth=3), starts[1]),
-        (Job(1, 13, 3, 0, 5, 5, width=0.5, estimate="numbers"), starts[1]),
+        (Job(1, 13, 3, 0, 5, 5, width=0.5, estimate="gradient"), starts[1]),
     ]
     with Serial(trainer) as serial:
         expected = serial.train(jobs)
@@ -48,9 +48,12 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
             assert torch.equal(one.params, other.params)
             assert torch.equal(one.buffers, other.buffers)
             assert torch.equal(one.counters, other.counters)
+            assert (one.gradient is None) == (other.gradient is None)
+            assert one.gradient is None or torch.equal(one.gradient, other.gradient)
     assert len(found) == len(jobs)
     assert [update.width for update in found[-2:]] == [None, 0.5]
     assert [update.estimates is None for update in found[-3:]] == [False, True, False]
+    assert [update.gradient is None for update in found[-3:]] == [True, True, False]
     assert multiprocessing.active_children() == []
 
 

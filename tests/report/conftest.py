@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedpace.core.budget import Budget
 from fedpace.core.commands import Command, Train, Work
 from fedpace.core.events import Arrived, Event, Joined, Rates
 from fedpace.core.facts import Fact
@@ -61,8 +62,11 @@ class Tale:
         return Summary.of(self.header, iter(self.memory.messages))
 
 
-def make_header(seed: int = 7, run: dict[str, Any] | None = None) -> Header:
-    return Header("timelyfl", {"k": 2}, Context(seed, 8, MODEL, 4), run or {}, "0.1.0")
+def make_header(
+    seed: int = 7, run: dict[str, Any] | None = None, budget: Budget | None = None
+) -> Header:
+    context = Context(seed, 8, MODEL, 4, budget=budget or Budget())
+    return Header("timelyfl", {"k": 2}, context, run or {}, "0.1.0")
 
 
 def make_train(client: int, task: int, version: int = 0, **rest: Any) -> Train:
@@ -81,6 +85,8 @@ def make_summary(**values: Any) -> Summary:
         "seed": 0,
         "accuracy": [],
         "loss": [],
+        "money": None,
+        "accuracy_by_money": [],
         "empty_rounds": 0,
         "clients_per_round": [4, 4],
         "round_times": [10.0, 20.0],
@@ -111,6 +117,12 @@ def header() -> Header:
 @pytest.fixture
 def tale(header: Header) -> Tale:
     return Tale(header)
+
+
+@pytest.fixture
+def paid() -> Tale:
+    """A tale in which a sample costs 0.1 and a round 2."""
+    return Tale(make_header(budget=Budget(sample_cost=(0.1,), round_cost=2.0)))
 
 
 @pytest.fixture

@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from fedpace.report.curves import accuracy_curve, clients_curve, participation_histogram, round_up, thin
+from fedpace.report.curves import (
+    accuracy_curve,
+    clients_curve,
+    money_curve,
+    participation_histogram,
+    round_up,
+    thin,
+)
 
 
 def test_seeds_are_averaged_by_their_last_evaluation_so_far(summary):
@@ -21,6 +28,17 @@ def test_of_two_evaluations_at_one_time_the_later_counts(summary):
 
 def test_runs_without_evaluations_have_no_curve(summary):
     assert accuracy_curve([summary(), summary()]) is None
+    assert money_curve([summary(accuracy=[(0.0, 0.1)])]) is None
+
+
+def test_the_curve_over_money_is_made_in_the_same_way(summary):
+    cheap = summary(accuracy_by_money=[(0.0, 0.0), (2.0, 0.4), (2.0, 0.2)])
+    dear = summary(accuracy_by_money=[(0.0, 0.2), (3.0, 0.6)])
+    money, mean, low, high = money_curve([cheap, dear])
+    assert money.tolist() == [0.0, 2.0, 3.0]
+    assert mean == pytest.approx([0.1, 0.2, 0.4])
+    assert low.tolist() == [0.0, 0.2, 0.2]
+    assert high.tolist() == [0.2, 0.2, 0.6]
 
 
 def test_many_evaluations_are_thinned_out_but_not_at_the_ends(summary):

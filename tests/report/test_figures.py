@@ -12,12 +12,15 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def runs(summary):
     """Makes runs over some seeds that look like runs."""
 
-    def make(seeds=1, rounds=30, evaluated=True):
+    def make(seeds=1, rounds=30, evaluated=True, price=None):
+        values = {seed: [0.8 - 0.7 / (1 + t + seed / 5) for t in range(30)] for seed in range(seeds)}
         return [
             summary(
                 seed=seed,
-                accuracy=[(60.0 * t, 0.8 - 0.7 / (1 + t + seed / 5)) for t in range(30)]
-                if evaluated
+                accuracy=[(60.0 * t, one) for t, one in enumerate(values[seed])] if evaluated else [],
+                money=None if price is None else 29 * price,
+                accuracy_by_money=[(t * price, one) for t, one in enumerate(values[seed])]
+                if evaluated and price is not None
                 else [],
                 clients_per_round=[8 + (i + seed) % 3 for i in range(rounds)],
                 participation={client: client / 16 for client in range(17)},
@@ -81,6 +84,34 @@ def test_axes_have_names_and_units(runs, said, tmp_path):
         assert words in text
     assert text.count(">timelyfl<") == 1
     assert "log scale" not in text
+
+
+def test_where_things_cost_money_a_panel_shows_accuracy_over_it(runs, said, tmp_path):
+    groups = {"a": runs(3, price=2.0), "b": runs(3, price=2.5), "free": runs(3)}
+    text = said(groups, tmp_path / "f")
+    for words in (
+        "(a) Accuracy over time",
+        "(b) Accuracy over money",
+        "(c) Clients a round",
+        "(d) Participation of each client",
+        ">money<",
+        "(a, b) mean over 3 seeds",
+        "(c) running mean",
+    ):
+        assert words in text
+    assert "money (log scale)" in said({"a": runs(price=2.0), "b": runs(price=7.0)}, tmp_path / "g")
+    assert text.count(figures.COLOURS[1].lower()) > text.count(figures.COLOURS[2].lower())
+
+
+def test_runs_that_cost_money_but_were_not_tested_are_drawn(runs, said, tmp_path):
+    assert said({"a": runs(evaluated=False, price=1.0)}, tmp_path / "f").count("timing only") == 2
+
+
+def test_where_nothing_costs_anything_the_figure_does_not_speak_of_money(runs, said, tmp_path):
+    text = said({"a": runs()}, tmp_path / "f")
+    assert "money" not in text
+    assert "(b) Clients a round" in text
+    assert "(c) Participation" in text
 
 
 def test_very_different_numbers_of_rounds_get_a_logarithmic_axis(runs, said, tmp_path):

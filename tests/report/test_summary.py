@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,66 @@ def test_the_run_is_named_and_its_end_known(synchronous, tale, labelled):
 def test_a_synchronous_run_has_no_staleness_and_full_depth(synchronous):
     assert synchronous.mean_staleness == 0
     assert (synchronous.mean_depth, synchronous.mean_depth_share) == (3, 1)
+
+
+def test_without_prices_there_is_no_money(synchronous):
+    assert synchronous.money is None
+    assert synchronous.accuracy_by_money == []
+    assert synchronous.money_to(0.1) is None
+
+
+@pytest.fixture
+def bought(paid, train, arrived):
+    """Two rounds; the second of two updates has used four of its ten samples."""
+    paid.join(0.0, 0, 1)
+    paid.on(Started(0.0), train(0, 1), train(1, 2))
+    paid.fact(Evaluated(0.0, 0, 0.1))
+    paid.on(arrived(4.0, 0, 1), Aggregate((1,), (1.0,)), train(0, 3, 1))
+    paid.fact(Evaluated(4.0, 1, 0.5))
+    paid.on(replace(arrived(5.0, 1, 2), trained=4))
+    paid.fact(Evaluated(6.0, 1, 0.5))
+    paid.on(Left(7.0, 0))
+    paid.on(Failed(7.0, 0, 3, "gone"), Aggregate((2,), (1.0,)), train(1, 4, 2))
+    paid.fact(Evaluated(7.0, 2, 0.6))
+    return paid
+
+
+def test_money_is_what_was_paid_and_not_given_back(bought):
+    assert bought.summary().money == pytest.approx(1 + 1 + 2 + 1 - 0.6 + 2 + 1)
+    assert bought.summary().money == bought.session.ledger.spent
+
+
+def test_what_is_given_out_at_the_end_is_not_paid(bought):
+    bought.session.end(7.0, "enough")
+    assert bought.summary().money == pytest.approx(1 + 1 + 2 + 1 - 0.6 + 2)
+    assert bought.summary().money == bought.memory.messages[-2].money
+
+
+def test_the_accuracy_of_a_model_goes_with_the_money_that_was_needed_to_make_it(bought):
+    found = bought.summary().accuracy_by_money
+    assert [accuracy for _, accuracy in found] == [0.1, 0.5, 0.5, 0.6]
+    assert [money for money, _ in found] == pytest.approx([0, 4, 4, 6.4])
+
+
+def test_money_to_a_target_is_that_of_the_first_model_which_reaches_it(bought):
+    assert bought.summary().money_to(0.1) == 0.0
+    assert bought.summary().money_to(0.3) == pytest.approx(4)
+    assert bought.summary().money_to(0.6) == pytest.approx(6.4)
+    assert bought.summary().money_to(0.7) is None
+
+
+def test_money_that_comes_back_was_needed_all_the_same(paid, train, arrived):
+    paid.join(0.0, 0, 1)
+    paid.on(Started(0.0), *(train(1, task) for task in (1, 2)), train(0, 3), Aggregate((), ()))
+    paid.fact(Evaluated(0.0, 1, 0.5))
+    for task in (1, 2):
+        paid.on(replace(arrived(1.0, 1, task), trained=0))
+    paid.on(Timer(2.0, "late"))
+    paid.on(arrived(3.0, 0, 3), Aggregate((3,), (1.0,)))
+    paid.fact(Evaluated(3.0, 2, 0.6))
+    summary = paid.summary()
+    assert [money for money, _ in summary.accuracy_by_money] == pytest.approx([5, 5])
+    assert summary.money == pytest.approx(5)
 
 
 @pytest.fixture
@@ -224,5 +285,8 @@ def test_a_summary_becomes_json(synchronous, summary):
     assert record["participation"] == {"0": 1.0, "1": 0.5, "2": 0.5}
     assert record["accuracy"][1] == [10.0, 0.5]
     assert record["mean_participation"] == pytest.approx(2 / 3)
+    assert (record["money"], record["accuracy_by_money"]) == (None, [])
+    bought = summary(money=7.5, accuracy_by_money=[(0.0, 0.1), (3.5, math.nan)]).to_dict()
+    assert (bought["money"], bought["accuracy_by_money"]) == (7.5, [[0.0, 0.1], [3.5, None]])
     diverged = summary(accuracy=[(1.0, 0.1)], loss=[(1.0, math.nan)])
     assert json.loads(json.dumps(diverged.to_dict(), allow_nan=False))["loss"] == [[1.0, None]]

@@ -107,6 +107,56 @@ def test_timing_only_runs_have_no_columns_about_accuracy(summary):
     assert cells(text)["a"]["rounds"] == "2"
 
 
+def paying(summary, *spent, **values):
+    """One run a seed; each reaches 70% for its money, or never, and spends one more."""
+    return [
+        summary(
+            accuracy=[(0.0, 0.1), (9.0, 0.7 if money else 0.6)],
+            accuracy_by_money=[(0.0, 0.1), (money, 0.7)] if money else [(0.0, 0.1), (8.0, 0.6)],
+            money=(money or 8.0) + 1,
+            **values,
+        )
+        for money in spent
+    ]
+
+
+def test_where_things_cost_money_the_table_says_how_much(summary):
+    groups = {"timely": paying(summary, 2.0, 3.0, 4.0), "sync": paying(summary, 6.0, 6.0, 7.5)}
+    table = cells(markdown(groups, [0.7]))
+    assert table["timely"]["to 70% (money)"] == "3.0 ± 1.0 (1.00x)"
+    assert table["sync"]["to 70% (money)"] == "6.5 ± 0.9 (2.17x)"
+    assert table["sync"]["spent (money)"] == "7.5"
+    text = printed(compare_table(groups, [0.5, 0.7]))
+    assert all(words in text for words in ("to 50% (money)", "to 70% (money)", "spent (money)"))
+
+
+def test_money_that_did_not_get_all_seeds_there_is_no_mean(summary):
+    groups = {"a": paying(summary, 2.0, None), "b": paying(summary, None)}
+    table = cells(markdown(groups, [0.7]))
+    assert table["a"]["to 70% (money)"] == "n/a (1/2 reached, mean 2.0)"
+    assert table["b"]["to 70% (money)"] == "n/a (0/1 reached)"
+
+
+@pytest.mark.parametrize("order", [("free", "paid"), ("paid", "free")])
+def test_a_label_in_which_nothing_has_a_price_has_no_numbers_about_money(summary, order):
+    groups = {"free": reaching(summary, 9.0), "paid": paying(summary, 2.0)}
+    table = cells(markdown({label: groups[label] for label in order}, [0.7]))
+    assert table["free"]["to 70% (money)"] == table["free"]["spent (money)"] == "n/a"
+    assert table["paid"]["to 70% (money)"] == ("2.0 (1.00x)" if order[0] == "paid" else "2.0")
+
+
+def test_where_nothing_costs_anything_the_table_does_not_speak_of_money(summary):
+    text = markdown({"a": reaching(summary, 90)}, [0.7])
+    assert "money" not in text
+    assert "spent" not in text
+
+
+def test_timing_only_runs_say_what_they_spent(summary):
+    text = markdown({"a": [summary(money=12.0)]}, [0.7])
+    assert cells(text)["a"]["spent (money)"] == "12.0"
+    assert "70%" not in text
+
+
 def test_the_terminal_table_holds_the_same_cells(summary):
     groups = {"timely": reaching(summary, 90, 120, 150), "sync": reaching(summary, 600, None, 660)}
     text = printed(compare_table(groups, [0.7]))

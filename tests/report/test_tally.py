@@ -76,7 +76,10 @@ def test_busy_and_online_seconds_are_those_of_counting_every_second(steps):
     assert tally.tasks == town.last_task
 
 
-def test_memory_does_not_grow_with_the_journal(header):
+@pytest.mark.parametrize("teller", ["tale", "paid"])
+def test_memory_does_not_grow_with_the_journal(request, teller):
+    header = request.getfixturevalue(teller).header
+
     def long_journal():
         yield Joined(0.0, 0, 1)
         yield Started(0.0)
@@ -84,6 +87,8 @@ def test_memory_does_not_grow_with_the_journal(header):
             yield Train(0, task, 0, WORK)
             yield arrival(float(task), 0, task)
             yield Drop(task, "thrown away")
+            yield Train(0, 10_000 + task, 0, WORK)
+            yield Cancel(0, 10_000 + task, "late")
 
     Summary.of(header, [])
     tracemalloc.start()

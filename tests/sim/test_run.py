@@ -1,8 +1,9 @@
 import pytest
 
+from fedpace.core.budget import Budget
 from fedpace.core.commands import Aggregate, Finish, SetTimer
 from fedpace.core.errors import ConfigError, PolicyError
-from fedpace.core.facts import Evaluated, Finished
+from fedpace.core.facts import Evaluated, Finished, Spent
 from fedpace.core.journal import Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
@@ -52,11 +53,17 @@ class Rising:
         return self.tests / 10, float("nan") if self.tests == 2 else 1.0
 
 
-def run(policy=Metronome, evaluate=None, scorer=None, watches=(), **stop):
+class Broke(Metronome):
+    def on_timer(self, event):
+        return (*super().on_timer(event), Finish("not heard"))
+
+
+def run(policy=Metronome, evaluate=None, scorer=None, watches=(), budget=None, **stop):
     settings = Explicit.Settings((0.1,), (8.0,), (8.0,))
     world = World(Explicit.build(settings, 1, 0), (10,), MODEL, TimingOnly())
     memory = Memory()
-    session = Session(policy(NoSettings(), Context(0, 1, MODEL, 20)), memory)
+    context = Context(0, 1, MODEL, 20, budget=budget or Budget())
+    session = Session(policy(NoSettings(), context), memory)
     reason = Run(
         session, world, scorer, evaluate or EvaluateSettings(), StopSettings(**stop), watches
     ).to_end()
@@ -73,6 +80,46 @@ def test_it_stops_after_its_rounds_its_hours_or_at_its_target():
     reason, messages = run(scorer=Rising(), rounds=100, target=0.35)
     assert reason == "the target accuracy 0.35 is reached"
     assert messages[-1].at == 30.0
+
+
+def test_it_stops_exactly_when_its_time_is_spent():
+    budget = Budget(time_s=37.5)
+    end = Finished(37.5, "the time is spent: 37.5 virtual seconds")
+    assert run(budget=budget)[1][-1] == end
+    assert run(budget=budget, hours=1.0, rounds=100)[1][-1] == end
+    assert run(budget=budget, hours=0.01)[1][-1] == Finished(36.0, "0.01 virtual hours are over")
+    _, messages = run(budget=Budget(time_s=30.0), scorer=Rising())
+    assert evaluations_of(messages)[-1] == (30.0, 3)  # what happens at that time still does
+
+
+def test_it_stops_when_its_money_is_spent():
+    reason, messages = run(budget=Budget(money=2.5, round_cost=1.0), scorer=Rising())
+    assert reason == "the money is spent: 2 of 2.5, and the next Aggregate costs 1"
+    assert messages[-2:] == [Spent(30.0, 2.0), Finished(30.0, reason)]
+    assert evaluations_of(messages) == [(0.0, 0), (10.0, 1), (20.0, 2)]
+    assert run(policy=Broke, budget=Budget(money=0.5, round_cost=1.0))[0].startswith("the money is")
+
+
+def test_a_budget_that_is_just_enough_for_the_rounds_does_not_end_the_run():
+    assert run(budget=Budget(money=3.0, round_cost=1.0), rounds=3)[0] == "3 rounds are over"
+
+
+def test_what_a_run_has_cost_is_written_after_every_round_and_at_the_end():
+    _, messages = run(budget=Budget(round_cost=0.25), rounds=2)
+    spent = [fact for fact in messages if isinstance(fact, Spent)]
+    assert spent == [Spent(10.0, 0.25), Spent(20.0, 0.5), Spent(20.0, 0.5)]
+    assert not any(isinstance(fact, Spent) for fact in run(rounds=2)[1])
+
+
+def test_money_that_nothing_is_spent_on_any_more_ends_the_run_as_well(monkeypatch):
+    monkeypatch.setattr("fedpace.sim.run.FREE_ROUNDS", 50)
+    budget = Budget(money=3.0, sample_cost=(1.0,))
+    reason = "50 rounds in a row have cost nothing: the money will not be spent"
+    assert run(budget=budget)[1][-1].reason == reason
+    assert run(budget=budget, rounds=70)[0] == "70 rounds are over"
+    assert run(budget=budget, hours=1.0)[0] == "1 virtual hours are over"
+    timed = Budget(time_s=900.0, money=3.0, sample_cost=(1.0,))
+    assert run(budget=timed)[0] == "the time is spent: 900 virtual seconds"
 
 
 def test_a_policy_can_end_the_run():
@@ -114,13 +161,29 @@ def test_watches_hear_where_the_run_stands():
     run(scorer=Rising(), watches=(heard.append,), rounds=2)
     assert (heard[-1].now_s, heard[-1].round) == (20.0, 2)
     assert heard[-1].accuracy == pytest.approx(0.3)
+    assert [standing.used for standing in heard] == [0.0] * (len(heard) - 1) + [1.0]
+
+
+@pytest.mark.parametrize(
+    ("budget", "used"),
+    [
+        (Budget(time_s=40.0), [0.25, 0.5, 0.75, 1.0]),
+        (Budget(money=2.0, round_cost=1.0), [0.5, 1.0, 1.0]),
+        (Budget(time_s=20.0, money=9.0, round_cost=4.0), [0.5, 1.0]),
+        (Budget(round_cost=4.0), [0.0] * 4 + [1.0]),  # and five rounds are over
+        (Budget(money=2.5, round_cost=1.0), [0.4, 0.8, 1.0]),
+    ],
+)
+def test_watches_hear_how_much_of_the_budget_is_used(budget, used):
+    heard = []
+    run(budget=budget, watches=(heard.append,), rounds=5)
+    assert [standing.used for standing in heard if standing.now_s] == used
 
 
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: StopSettings(), "no end is set"),
-        (lambda: StopSettings(target=0.5), "no end is set"),
+        (lambda: run(target=0.5), "no end is set"),
         (lambda: StopSettings(rounds=0), "rounds is 0"),
         (lambda: StopSettings(hours=-1.0), "hours is -1.0"),
         (lambda: StopSettings(rounds=1, target=80.0), "target is 80.0"),
@@ -131,3 +194,20 @@ def test_watches_hear_where_the_run_stands():
 def test_settings_that_make_no_sense_are_refused(make, complaint):
     with pytest.raises(ConfigError, match=complaint):
         make()
+
+
+@pytest.mark.parametrize(
+    ("stop", "budget", "rounds"),
+    [
+        (StopSettings(), Budget(), 100),
+        (StopSettings(), Budget(round_cost=1.0), 100),  # counted, without a limit
+        (StopSettings(), Budget(time_s=5.0), None),
+        (StopSettings(), Budget(money=5.0, sample_cost=(1.0, 2.0)), None),
+        (StopSettings(), Budget(money=5.0, sample_cost=(0.0, 2.0)), None),
+        (StopSettings(target=0.5), Budget(time_s=5.0), None),
+        (StopSettings(hours=1.0), Budget(), None),
+        (StopSettings(rounds=7), Budget(time_s=5.0), 7),
+    ],
+)
+def test_a_run_has_100_rounds_only_where_nothing_else_ends_it(stop, budget, rounds):
+    assert stop.with_an_end(budget).rounds == rounds

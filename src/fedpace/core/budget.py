@@ -1,19 +1,21 @@
 """What a run may take, in seconds and in money, and the ledger that counts the money.
 
-Money is charged when work is given: for every sample that a task can go through at most, and for
-every round. What a task did not use, because it was stopped, is given back when its update arrives;
-work that fails or is cancelled is paid for, since nobody knows how far it got. A probe is paid for
-when it is sent, and counts towards the work that follows; what a client trains beyond its work while
-it waits is its own.
+Money is charged when work is given, for every sample that a task can go through at most, and for every
+round: a new version of the global model, with updates in it or without. What a task did not use is
+given back when its update arrives: it was stopped, or batches were short at the end of an epoch. Work
+that fails or is cancelled stays paid, since nobody knows how far it got. A probe is paid when it is
+sent, and counts towards the work that follows. A client that goes on after its probe is paid for what
+it can have done when its work is given; if it is cancelled instead, the rest was its own. What was
+given out at the very time at which the run ends was never begun, and is given back.
 """
 
 import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from fedpace.core.commands import Aggregate, Blend, Command, Probe, Train
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Cancel, Command, Probe, Train
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Event, Joined
+from fedpace.core.events import Arrived, Event, Failed, Joined, Profiled
 from fedpace.core.rounding import TOLERANCE
 
 
@@ -21,26 +23,28 @@ from fedpace.core.rounding import TOLERANCE
 class Budget:
     """Limits of a run, and what things cost. None: no limit."""
 
-    time_s: Annotated[float | None, "seconds that the run may take"] = None
-    money: Annotated[float | None, "what the run may cost"] = None
+    time_s: Annotated[float | None, "virtual seconds that the run may take"] = None
+    money: Annotated[float | None, "what the run may cost, in any unit"] = None
     sample_cost: Annotated[
-        tuple[float, ...], "for each sample that is trained on: one number, or one a client"
+        tuple[float, ...], "of each sample that is trained on: one number, or one a client"
     ] = (0.0,)
-    round_cost: Annotated[float, "for each round (aggregation of updates)"] = 0.0
+    round_cost: Annotated[float, "of each round (new version of the global model)"] = 0.0
 
     def __post_init__(self) -> None:
         for name in ("time_s", "money"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"budget.{name} is {value}; set it above 0")
+                raise ConfigError(f"{name} is {value}; set it above 0")
         if not self.sample_cost:
-            raise ConfigError("budget.sample_cost is empty; give one number, or one a client")
-        for cost in (*self.sample_cost, self.round_cost):
+            raise ConfigError("sample_cost is empty; give one number, or one a client")
+        for cost in self.sample_cost:
             if not 0 <= cost < math.inf:
-                raise ConfigError(f"budget has a cost of {cost}; costs are finite, and 0 or more")
+                raise ConfigError(f"sample_cost has {cost}; costs are finite, and 0 or more")
+        if not 0 <= self.round_cost < math.inf:
+            raise ConfigError(f"round_cost is {self.round_cost}; costs are finite, and 0 or more")
         if self.money is not None and not self.charges:
             raise ConfigError(
-                f"budget.money is {self.money}, but nothing has a price; set sample_cost or round_cost"
+                f"money is {self.money:g}, but nothing has a price; set sample_cost or round_cost"
             )
 
     @property
@@ -61,19 +65,34 @@ class Budget:
         return self.sample_cost[client if len(self.sample_cost) > 1 else 0]
 
 
+@dataclass(slots=True)
+class _Task:
+    """An open task. paid: in all; last: for the last command about it, which was given at `at`.
+
+    going_on: the probe after which its client trains on; profiled: its answer.
+    """
+
+    paid: float
+    last: float
+    at: float
+    going_on: Probe | None = None
+    profiled: Profiled | None = None
+
+
 class Ledger:
-    """Money spent so far. Ask `price` before a command, then `pay`; tell it of every event.
+    """Money spent so far. Ask `affords` before a command, then `pay`; tell it of every event.
 
     What it says follows from a journal's events and commands alone.
     """
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
+        self.charges = budget.charges
         self.spent = 0.0
-        self._most: dict[int, int] = {}
+        self._now = 0.0
+        self._holds: dict[int, int] = {}
         """Client -> the samples that it holds at most."""
-        self._paid: dict[int, float] = {}
-        """Task -> what was paid for it, until it ends."""
+        self._open: dict[int, _Task] = {}
 
     @property
     def left(self) -> float:
@@ -81,38 +100,87 @@ class Ledger:
         return math.inf if self.budget.money is None else self.budget.money - self.spent
 
     def price(self, command: Command) -> float:
-        """What carrying out the command costs now."""
+        """What carrying out the command costs now. Clients that never joined are given nothing."""
         match command:
-            case Probe(client=client, batch_size=size):
-                return self.budget.of(client) * min(size, self._most.get(client, size))
-            case Train(client=client, task=task, work=work):
-                most = self._most.get(client, 0)
-                if work.steps is not None:
-                    samples = work.steps * (min(work.batch_size, most) if most else work.batch_size)
-                else:
-                    samples = (work.epochs or 1) * most
-                return max(self.budget.of(client) * samples - self._paid.get(task, 0.0), 0.0)
-            case Aggregate(tasks=tasks):
-                return self.budget.round_cost if tasks else 0.0
-            case Blend():
-                return self.budget.round_cost
+            case Probe(client=client, batch_size=size) if client in self._holds:
+                return self.budget.of(client) * min(size, self._holds[client])
+            case Train(client=client, task=task) if client in self._holds:
+                before = self._open.get(task)
+                samples, paid = self._samples(command), 0.0
+                if before is not None:
+                    samples, paid = max(samples, self._since_probe(before)), before.paid
+                return max(self.budget.of(client) * samples - paid, 0.0)
+            # Of FedAT's two steps the blend makes the model that everybody gets: a tier's is none.
+            case Aggregate(slot=slot) | Blend(slot=slot):
+                return self.budget.round_cost if slot == GLOBAL else 0.0
         return 0.0
 
     def affords(self, command: Command) -> bool:
         limit = self.budget.money
-        return limit is None or self.spent + self.price(command) <= limit * (1 + TOLERANCE)
+        if limit is None:
+            return True
+        price = self.price(command)
+        return not price or self.spent + price <= limit * (1 + TOLERANCE)
 
     def pay(self, command: Command) -> None:
+        if not self.charges:
+            return
         price = self.price(command)
         self.spent += price
-        if isinstance(command, (Probe, Train)):
-            self._paid[command.task] = self._paid.get(command.task, 0.0) + price
+        match command:
+            case Probe(task=task):
+                going_on = command if command.go_on else None
+                self._open[task] = _Task(price, price, self._now, going_on)
+            case Train(task=task):
+                before = self._open.get(task)
+                paid = price if before is None else before.paid + price
+                self._open[task] = _Task(paid, price, self._now)
+            case Cancel(task=task):
+                self._open.pop(task, None)
 
     def hear(self, event: Event) -> None:
-        """Learn what clients hold, and give back what an update did not use."""
-        if isinstance(event, Joined):
-            self._most[event.client] = event.most or event.samples
-        elif isinstance(event, Arrived):
-            paid = self._paid.pop(event.task, 0.0)
-            if event.trained is not None:
-                self.spent -= max(paid - self.budget.of(event.client) * event.trained, 0.0)
+        """Learn what clients hold and have done, and give back what an update did not use."""
+        if not self.charges:
+            return
+        self._now = event.at
+        match event:
+            case Joined(client=client):
+                self._holds[client] = event.most or event.samples
+            case Profiled(task=number):
+                if (task := self._open.get(number)) is not None:
+                    task.profiled = event
+            case Failed(task=number):
+                self._open.pop(number, None)
+            case Arrived(client=client, trained=trained):
+                task = self._open.pop(event.task, None)
+                if task is not None and trained is not None:
+                    self._give_back(max(task.paid - self.budget.of(client) * trained, 0.0))
+
+    def end(self, at: float) -> None:
+        """The run is over."""
+        for task in self._open.values():
+            if task.at == at:
+                self._give_back(task.last)
+        self._open.clear()
+
+    def _give_back(self, money: float) -> None:
+        # Sums of many prices can miss each other by a rounding.
+        self.spent = max(self.spent - money, 0.0)
+
+    def _samples(self, command: Train) -> int:
+        """What the work goes through at most."""
+        work, held = command.work, self._holds[command.client]
+        if work.steps is not None:
+            return work.steps * min(work.batch_size, held)
+        return (work.epochs or 1) * held
+
+    def _since_probe(self, task: _Task) -> int:
+        """What a client can have gone through by the time that work given now reaches it."""
+        probe, profiled = task.going_on, task.profiled
+        if probe is None or profiled is None or not profiled.rates.batch_s > 0:
+            return 0
+        rates, held = profiled.rates, self._holds[probe.client]
+        # Its first batch was over one latency before the profile came; work takes one to get there.
+        batches = 1 + (self._now - profiled.at + 2 * rates.latency_s) / rates.batch_s
+        most = math.inf if probe.max_epochs is None else probe.max_epochs * held
+        return int(min(batches * min(probe.batch_size, held) * (1 + TOLERANCE), most))

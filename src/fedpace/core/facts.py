@@ -18,7 +18,7 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the run has cost so far; after every round, where anything costs money."""
+    """What the run has cost so far; after every round and at the end, where anything costs money."""
 
     at: float
     money: float

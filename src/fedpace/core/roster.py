@@ -11,7 +11,9 @@ class Roster:
     def __init__(self) -> None:
         self._online: set[int] = set()
         self._samples: dict[int, int] = {}
-        """Client -> the samples it last joined with; of those who have left, too."""
+        """Client -> the samples it has got, as last known; of those who have left, too."""
+        self._most: dict[int, int] = {}
+        """Client -> the samples that it can hold, where data arrives over time."""
         self._samples_online = 0
         self._idle: set[int] = set()
         self._known: list[int] = []
@@ -32,14 +34,23 @@ class Roster:
         return client in self._online
 
     def share(self, client: int) -> float:
-        """The client's part of the samples that all online clients have together."""
+        """The client's part of the samples that all online clients have got together."""
         return self._samples[client] / self._samples_online
 
     def samples(self, client: int) -> int:
-        """What the client last joined with; it may have left since."""
+        """What the client has got, as last known; it may have left since."""
         return self._samples[client]
 
-    def join(self, client: int, samples: int = 1) -> None:
+    def held(self, client: int) -> int:
+        """What it has of them: less, where more has arrived over time than it can hold."""
+        return min(self._samples[client], self._most.get(client, self._samples[client]))
+
+    def join(self, client: int, samples: int = 1, most: int | None = None) -> None:
+        """A client is there. samples, most: as in core's Joined."""
+        if most is not None:
+            # What it holds tells less than what it has told of all that it had got.
+            samples = max(samples, self._samples.get(client, 0))
+            self._most[client] = most
         place = bisect.bisect_left(self._known, client)
         if place == len(self._known) or self._known[place] != client:
             self._known.insert(place, client)
@@ -47,6 +58,13 @@ class Roster:
         self._samples[client] = samples
         self._samples_online += samples
         self._idle.add(client)
+
+    def hear(self, client: int, seen: int | None) -> None:
+        """Take note of the samples that have come to a client; None: its data does not change."""
+        if seen is not None:
+            if client in self._online:
+                self._samples_online += seen - self._samples[client]
+            self._samples[client] = seen
 
     def leave(self, client: int) -> None:
         self._idle.discard(client)

@@ -10,7 +10,8 @@ It hands events to the policy, checks what comes back, and writes both into the 
 - a probe has at most one profile;
 - an update is used at most once, and never after it was dropped;
 - an update's version is the one its client downloaded: staleness is counted from there;
-- nothing is given out that the run's money does not pay for: the run ends instead.
+- nothing is given out that the run's money does not pay for: the run ends instead, in the middle of
+  an answer if need be.
 
 A policy that breaks a rule gets a PolicyError, a runtime that does gets a PeerError.
 """
@@ -22,6 +23,7 @@ from typing import Any, Protocol
 
 from fedpace.core.budget import Ledger
 from fedpace.core.commands import (
+    GLOBAL,
     Aggregate,
     Blend,
     Cancel,
@@ -47,7 +49,7 @@ from fedpace.core.events import (
     Started,
     Timer,
 )
-from fedpace.core.facts import Fact, Ignored, Spent
+from fedpace.core.facts import Fact, Finished, Ignored, Spent
 from fedpace.core.policy import Policy
 
 
@@ -113,16 +115,16 @@ class Session:
         self.ledger.hear(event)
         commands = self._ask(event)
         for number, command in enumerate(commands):
-            if isinstance(command, Command) and not self.ledger.affords(command):
-                self.broke = (
-                    f"the money is spent: {self.ledger.spent:.6g} of {self.ledger.budget.money:g}, and "
-                    f"the next {type(command).__name__} would cost {self.ledger.price(command):.6g}"
-                )
-                return commands[:number]
             if not isinstance(command, Command):
                 raise PolicyError(
                     f"{self._name} answered {event!r} with {command!r}, which is no command"
                 )
+            if not self.ledger.affords(command):
+                self.broke = (
+                    f"the money is spent: {self.ledger.spent:.6g} of {self.ledger.budget.money:.6g}, "
+                    f"and the next {type(command).__name__} costs {self.ledger.price(command):.6g}"
+                )
+                return commands[:number]
             self._check(command)
             self.ledger.pay(command)
             try:
@@ -132,8 +134,8 @@ class Session:
                     f"{self._name} gave {command!r}, which cannot be written down: {error}; "
                     f"use plain ints, floats and strings"
                 ) from error
-            if isinstance(command, (Aggregate, Blend)) and self.ledger.budget.charges:
-                self._recorder.write(Spent(self._now, self.ledger.spent))
+            if isinstance(command, (Aggregate, Blend)) and command.slot == GLOBAL:
+                self._record_spent(self._now)
         return commands
 
     @property
@@ -154,6 +156,16 @@ class Session:
     def record(self, fact: Fact) -> None:
         """Write down something that the policy does not hear of."""
         self._recorder.write(fact)
+
+    def end(self, at: float, reason: str) -> None:
+        """The run is over: write down what it has cost, and why it ended."""
+        self.ledger.end(at)
+        self._record_spent(at)
+        self._recorder.write(Finished(at, reason))
+
+    def _record_spent(self, at: float) -> None:
+        if self.ledger.charges:
+            self._recorder.write(Spent(at, self.ledger.spent))
 
     def is_open(self, task: int) -> bool:
         return task in self._open

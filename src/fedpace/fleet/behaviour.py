@@ -27,6 +27,9 @@ class Behaviour:
     free_links: Annotated[bool, "transfers take no time at all"] = False
     free_download: Annotated[bool, "receiving the model takes no time, as in TimelyFL's paper"] = False
     free_probe: Annotated[bool, "probing takes no time, as in TimelyFL's paper"] = False
+    free_estimates: Annotated[
+        bool, "estimates that work asks for take no time, as in ADEL-FL's and DYNAMITE's papers"
+    ] = False
     layer_times: Annotated[
         Literal["steady", "exponential"],
         "exponential: the backward pass of each layer in each batch takes an exponential time around "

@@ -96,6 +96,11 @@ class Fleet:
         """Probing takes no time."""
         return self.behaviour.free_probe
 
+    @property
+    def free_estimates(self) -> bool:
+        """Estimates that work asks for take no time, and their way none either."""
+        return self.behaviour.free_estimates
+
     def pace(self, client: int, counter: int, phase: int = 0) -> Pace:
         """The speeds of the client's counter-th task: its device of that time, with jitter.
 

@@ -1,4 +1,4 @@
-"""What a client can tell about its loss around a model: gradient, noise, smoothness.
+"""What a client can tell about its loss around a model: its value and gradient, noise, smoothness.
 
 F is the mean loss over one batch, in eval mode, with the statistics that the client got: a function
 of the parameters alone, without draws.
@@ -20,12 +20,15 @@ Loss = Callable[[Any, Tensor], Tensor]
 _CHUNKS = 16
 
 
-def estimate(bound: Bound, loss: Loss, inputs: Tensor, targets: Tensor, old: Weights) -> Estimates:
+def estimate(
+    bound: Bound, loss: Loss, inputs: Tensor, targets: Tensor, old: Weights
+) -> tuple[Estimates, Tensor]:
     """Estimates at `old`, and between it and what the model holds now, w; the model stays as it is.
 
     gradient: |grad F(old)|; noise: sigma, where sigma^2 is the variance of one sample's gradient at
     `old` summed over its numbers, NaN for a batch of one; smoothness: |grad F(w) - grad F(old)| /
-    |w - old|, NaN where nothing moved.
+    |w - old|; loss: F(old); change: |F(w) - F(old)| / |w - old|^2; both ratios NaN where nothing moved.
+    Also grad F(old) itself, float64 and flat, where the model is.
     """
     point = _Point(bound, loss)
     now = bound.read(bound.layout.depth)
@@ -34,16 +37,19 @@ def estimate(bound: Bound, loss: Loss, inputs: Tensor, targets: Tensor, old: Wei
     try:
         with drawing(inputs.device):  # there are models that draw in eval mode
             bound.load(old)
-            here = point.gradient(inputs, targets)
+            before, here = point.at(inputs, targets)
             noise = _noise(point, inputs, targets)
             bound.load(Weights(now.params, old.buffers, old.counters))
-            turned = _norm(point.gradient(inputs, targets) - here)
+            after, there = point.at(inputs, targets)
     finally:
         bound.load(now)
         for module, training in modes:
             module.training = training
     moved = _norm(now.params.double() - old.params)
-    return Estimates(_norm(here), noise, turned / moved if moved else math.nan)
+    smoothness, change = math.nan, math.nan
+    if moved:
+        smoothness, change = _norm(there - here) / moved, abs(float(after - before)) / moved**2
+    return Estimates(_norm(here), noise, smoothness, float(before), change), here
 
 
 class _Point:
@@ -53,18 +59,19 @@ class _Point:
         self._model, self._loss = bound.model, loss
         self._params = bound.params(bound.layout.depth)
 
-    def gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Of the mean over the samples, float64 and flat; zero where parameters are not used."""
+    def at(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean over the samples, and its gradient: float64, flat, zero for parameters not used."""
         value = self._loss(self._model(inputs), targets)
         found: tuple[Tensor | None, ...] = (None,) * len(self._params)
         if value.requires_grad:
             found = torch.autograd.grad(value, self._params, allow_unused=True)
-        return torch.cat(
+        gradient = torch.cat(
             [
                 (torch.zeros_like(param) if grad is None else grad).reshape(-1).double()
                 for param, grad in zip(self._params, found, strict=True)
             ]
         )
+        return value.detach().double(), gradient
 
 
 def _noise(point: _Point, inputs: Tensor, targets: Tensor) -> float:
@@ -81,7 +88,7 @@ def _noise(point: _Point, inputs: Tensor, targets: Tensor) -> float:
     parts = zip(torch.split(inputs, size)[:chunks], torch.split(targets, size)[:chunks], strict=True)
     mean, squares = torch.zeros((), dtype=torch.float64, device=inputs.device), 0.0
     for number, (some, wanted) in enumerate(parts, 1):
-        gradient = point.gradient(some, wanted)
+        _, gradient = point.at(some, wanted)
         away = gradient - mean
         mean = mean + away / number
         squares += float(away @ (gradient - mean))

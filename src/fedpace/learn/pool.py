@@ -20,8 +20,8 @@ from fedpace.learn.weights import Estimates, Update, Weights
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 """params, buffers and counters on the wire; torch would pass tensors by file descriptors."""
 
-Result = tuple[int, Arrays, float, float | None, Estimates | None]
-"""An update on the wire: depth, vectors, effort, width, estimates."""
+Result = tuple[int, Arrays, float, float | None, Estimates | None, np.ndarray | None]
+"""An update on the wire: depth, vectors, effort, width, estimates, gradient."""
 
 _CHUNKS_A_WORKER = 4
 
@@ -168,10 +168,16 @@ def _arrays(numbers: Weights | Update) -> Arrays:
 
 
 def _update(
-    depth: int, arrays: Arrays, effort: float, width: float | None, estimates: Estimates | None
+    depth: int,
+    arrays: Arrays,
+    effort: float,
+    width: float | None,
+    estimates: Estimates | None,
+    slope: np.ndarray | None,
 ) -> Update:
     params, buffers, counters = map(torch.from_numpy, arrays)
-    return Update(depth, params, buffers, counters, effort, width, estimates)
+    gradient = None if slope is None else torch.from_numpy(slope)
+    return Update(depth, params, buffers, counters, effort, width, estimates, gradient)
 
 
 # What follows runs in the workers. A worker keeps its trainer here, because an initializer has no
@@ -200,6 +206,7 @@ def _work(weights: list[Arrays], jobs: list[tuple[Job, int]]) -> list[Result]:
     results = []
     for job, place in jobs:
         update = _trainer.run(job, starts[place])
-        one = update.depth, _arrays(update), update.effort, update.width, update.estimates
+        slope = None if update.gradient is None else update.gradient.cpu().numpy()
+        one = update.depth, _arrays(update), update.effort, update.width, update.estimates, slope
         results.append(one)
     return results

@@ -12,8 +12,10 @@ from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
 from fedpace.core.errors import PeerError, PolicyError
 from fedpace.learn.aggregate import blend, combine
 from fedpace.learn.layers import Layout
+from fedpace.learn.parts import make_parts
 from fedpace.learn.server import Slot
 from fedpace.learn.settings import ServerSettings
+from fedpace.learn.spread import spreads
 from fedpace.learn.weights import Estimates, Update, Weights
 from fedpace.learn.width import Slim
 
@@ -104,14 +106,18 @@ class ModelStore:
         """One number per update; the updates stay.
 
         norm: L2 norm of its parameters; divergence: their L2 distance from the weighted mean (equal
-        weights if none are given), over the numbers that the update carries; the others are what the
-        client has estimated, NaN where it has not.
+        weights if none are given), over the numbers that the update carries; spread: that of its
+        gradient from theirs, NaN where it brings none or one that is not finite, which then counts for
+        nobody; the others are what the client has estimated, NaN where it has not.
         """
         updates = self._find(command.tasks)
         if command.what == "norm":
             return tuple(_norm(update.params) for update in updates)
+        weights = command.weights or (1.0,) * len(updates)
         if command.what == "divergence":
-            return self._divergences(updates, command.weights or (1.0,) * len(updates))
+            return self._divergences(updates, weights)
+        if command.what == "spread":
+            return self._spreads(updates, weights)
         found = [update.estimates for update in updates]
         return tuple(math.nan if one is None else getattr(one, command.what) for one in found)
 
@@ -123,6 +129,12 @@ class ModelStore:
             _norm(update.params - mean[self._places(update)[0]].to(update.params.device))
             for update in updates
         )
+
+    def _spreads(self, updates: Sequence[Update], weights: Sequence[float]) -> tuple[float, ...]:
+        make_parts(updates, weights, (), "mean")  # refuses weights that no mean can have
+        places = [slice(None) if one.width is None else self._places(one)[0] for one in updates]
+        gradients = [update.gradient for update in updates]
+        return spreads(gradients, places, weights, self._layout.start(0).params)
 
     def state(self) -> dict[str, Any]:
         """Everything that changes, as plain values and tensors: fit for weights_only loading."""
@@ -207,6 +219,12 @@ class ModelStore:
                     f"update of task {task} has {kind} that are not finite; its training diverged, "
                     "try a smaller learning rate"
                 )
+        gradient, size = update.gradient, (end.params,)
+        if gradient is not None and (gradient.shape != size or gradient.dtype != torch.float32):
+            raise PeerError(
+                f"update of task {task} has a gradient of shape {tuple(gradient.shape)} and type "
+                f"{gradient.dtype}; all layers of its model have {size} and {torch.float32}"
+            )
 
 
 def _plain(update: Update) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A learning task: a model, its samples, and who owns which of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
@@ -28,7 +29,9 @@ class Task:
     train, test: (inputs, targets), first axis samples. Arrays become tensors; inputs of bytes become
     float32 in [0, 1], other floats float32; integer targets int64;
     clients: indices into the training samples, one array a client, None until `divided`;
-    loss(outputs, targets): mean over a batch; accuracy(outputs, targets): 1 for each correct one.
+    loss(outputs, targets): mean over a batch; accuracy(outputs, targets): 1 for each correct one;
+    ordered: each client's indices are in the order in which its samples arrive, where a run lets them
+    arrive over time; otherwise the run's stream orders them.
     """
 
     model: Callable[[], nn.Module]
@@ -38,12 +41,44 @@ class Task:
     loss: Callable[[Any, Tensor], Tensor] = cross_entropy
     accuracy: Callable[[Any, Tensor], Tensor] = argmax_hits
     name: str = "own"
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
             object.__setattr__(self, part, _pair(part, getattr(self, part)))
         if self.clients is not None:
             object.__setattr__(self, "clients", _division(self.clients, len(self.train[0])))
+
+    @classmethod
+    def from_streams(
+        cls,
+        model: Callable[[], nn.Module],
+        streams: Sequence[Iterable[tuple[Any, Any]]],
+        test: Any,
+        most: int,
+        loss: Callable[[Any, Tensor], Tensor] = cross_entropy,
+        accuracy: Callable[[Any, Tensor], Tensor] = argmax_hits,
+        name: str = "own",
+    ) -> Self:
+        """A task for as many clients as there are streams of (input, target), in their order.
+
+        most: samples that are read of each at most, before the run begins; a stream may be endless.
+        When they arrive is for the run's `stream` settings to say; without any, all are there.
+        """
+        if most < 1:
+            raise ConfigError(f"most is {most}; set it to 1 or more")
+        read = [list(islice(stream, most)) for stream in streams]
+        for client, samples in enumerate(read):
+            if not samples:
+                raise ConfigError(f"stream {client} is empty; every client needs at least one sample")
+        if not read:
+            raise ConfigError("streams is empty; give one iterable of (input, target) pairs a client")
+        cuts = np.cumsum([len(samples) for samples in read])
+        pairs = [pair for samples in read for pair in samples]
+        inputs = _stacked("input", [x for x, _ in pairs], cuts)
+        targets = _stacked("target", [y for _, y in pairs], cuts)
+        clients = np.split(np.arange(len(pairs)), cuts[:-1])
+        return cls(model, (inputs, targets), test, clients, loss, accuracy, name, ordered=True)
 
     def divided(self, shares: Sequence[np.ndarray]) -> Self:
         """This task with `shares` as the samples of client 0, 1, ..."""
@@ -83,6 +118,20 @@ def _tensor(values: Tensor | np.ndarray) -> Tensor:
     if isinstance(values, np.ndarray) and not values.flags.writeable:
         values = values.copy()  # torch warns about memory that it could not write to
     return torch.as_tensor(values)
+
+
+def _stacked(what: str, values: list[Any], cuts: np.ndarray) -> Tensor:
+    """One tensor of equal values; cuts: where each stream's end."""
+    tensors = [_tensor(value) for value in values]
+    first = tensors[0]
+    for number, one in enumerate(tensors):
+        if one.shape != first.shape or one.dtype != first.dtype:
+            client = int(np.searchsorted(cuts, number, side="right"))
+            raise ConfigError(
+                f"stream {client} has {what}s that are {one.dtype} of shape {tuple(one.shape)}, but "
+                f"the first of all is {first.dtype} of shape {tuple(first.shape)}; give all the same"
+            )
+    return torch.stack(tensors)
 
 
 def _division(shares: Sequence[np.ndarray], samples: int) -> tuple[np.ndarray, ...]:

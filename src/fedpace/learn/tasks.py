@@ -1,6 +1,6 @@
 """Image tasks that come with fedpace."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +12,13 @@ from fedpace.data.fashion import load_shipped
 from fedpace.data.idx import load_idx
 from fedpace.data.root import find
 from fedpace.learn.models import build_model
+from fedpace.learn.svm import svm_hits, svm_loss
 from fedpace.learn.task import Task
 
-MODEL = "mlp, cnn, mnist-cnn, resnet18, resnet20, resnet20-gn, vgg11, vgg11-bn, vgg13 or vgg13-bn"
+MODEL = (
+    "svm, mlp, cnn, mnist-cnn, lrn-cnn, resnet18, resnet20, resnet20-gn, vgg11, vgg11-bn, vgg13 or "
+    "vgg13-bn"
+)
 ROOT = "folder that holds the dataset's own folder; else FEDPACE_DATA, else the user's cache"
 
 
@@ -98,6 +102,8 @@ class Idx:
 
 
 def image_task(name: str, model: str, data: Dataset) -> Task:
-    """A task from images and labels, and a model by name."""
-    build = partial(build_model, model, data.train_x.shape[1], data.classes)
-    return Task(build, (data.train_x, data.train_y), (data.test_x, data.test_y), name=name)
+    """A task from images and labels, and a model by name; its loss is cross entropy but for `svm`."""
+    _, channels, *side = data.train_x.shape
+    build = partial(build_model, model, channels, data.classes, tuple(side))
+    task = Task(build, (data.train_x, data.train_y), (data.test_x, data.test_y), name=name)
+    return replace(task, loss=svm_loss, accuracy=svm_hits) if model == "svm" else task

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +12,7 @@ from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.model import ModelProfile
 from fedpace.core.schedule import step_size
 from fedpace.core.seeds import generator, torch_seed
+from fedpace.data.streams import Stream
 from fedpace.learn.body import Body
 from fedpace.learn.device import at_work, drawing, open_device, upload
 from fedpace.learn.estimate import estimate
@@ -36,14 +38,23 @@ class Trainer:
     torch depend on the number of threads: see `pool.single_thread`. Model and samples are on `device`
     (cpu, cuda or cuda:N), whose module says what it changes. Weights may lie anywhere: the last ones
     are kept on the device, for the tasks of one round. Updates are left on it.
+    stream: how samples arrive, in the order that the task has them; None: all are there.
     """
 
-    def __init__(self, task: Task, settings: TrainSettings, seed: int, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        task: Task,
+        settings: TrainSettings,
+        seed: int,
+        device: str = "cpu",
+        stream: Stream | None = None,
+    ) -> None:
         check_optimiser(settings)
         self.task = task
         self.settings = settings
         self.seed = seed
         self.device = device
+        self.stream = stream
         self._device = open_device(device)
         model = self.new_model()
         self.layout = Layout.trace(model, task.train[0][:2])
@@ -54,7 +65,7 @@ class Trainer:
         self._held: tuple[Weights, Weights] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Trainer, (self.task, self.settings, self.seed, self.device)
+        return Trainer, (self.task, self.settings, self.seed, self.device, self.stream)
 
     def new_model(self) -> nn.Module:
         """A model as the seed makes it, with all that it draws; torch's generator stays as it is."""
@@ -103,11 +114,9 @@ class Trainer:
             body.steps.begin(step_size(self.settings.lr, self.settings.decay, job.version))
             batches = _Noted(self._batches(job))
             _train(body, job, old, batches)
-            found = (
-                estimate(body.bound, self.task.loss, *batches.last, old)
-                if job.estimate and batches.last
-                else None
-            )
+            found, gradient = None, None
+            if job.estimate and batches.last:
+                found, gradient = estimate(body.bound, self.task.loss, *batches.last, old)
             new = body.bound.read(job.depth).on(self._device)
             return Update(
                 job.depth,
@@ -117,6 +126,7 @@ class Trainer:
                 effort(self.settings, job.steps),
                 job.width,
                 found,
+                gradient.float() if gradient is not None and job.estimate == "gradient" else None,
             )
 
     def _thinner(self, width: float) -> Body:
@@ -142,6 +152,8 @@ class Trainer:
         if not 0 <= job.client < len(self.task.clients):
             raise PolicyError(f"client {job.client} does not exist; there are {len(self.task.clients)}")
         samples = self.task.clients[job.client]
+        if job.seen is not None:
+            samples = samples[self._kept(job, job.seen)]
         left = job.steps
         for epoch in count():
             order = generator(self.seed, "batches", job.client, job.task, epoch).permutation(
@@ -155,6 +167,15 @@ class Trainer:
                 left -= 1
             if left <= 0:
                 return
+
+    def _kept(self, job: Job, seen: int) -> np.ndarray:
+        """Places in its client's order of arrival that a job draws its batches from."""
+        if self.stream is None:
+            raise ConfigError(
+                f"client {job.client} has seen {seen} samples by task {job.task}, but this trainer's "
+                "data does not arrive over time; give it the run's stream"
+            )
+        return self.stream.held(job.client, seen)
 
 
 class _Noted:

@@ -1,5 +1,6 @@
 """A model's numbers as flat vectors, layers in execution order, and what a client changed of them."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,8 @@ class Estimates:
     gradient: float
     noise: float
     smoothness: float
+    loss: float = math.nan
+    change: float = math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,8 @@ class Update:
     from stale models add up to nonsense, such as negative variances; counters: new values, int64;
     effort: how much local work is in it, the number of plain gradient steps that it amounts to.
     width: where set, the vectors are those of the thinner model of all layers (see `width.Slim`).
+    gradient: where it was asked for, of the loss on the last batch at the weights that the task began
+    with, float32, over all layers whatever the depth, those of the thinner model where `width` is set.
     """
 
     depth: int
@@ -50,6 +55,7 @@ class Update:
     effort: float
     width: float | None = None
     estimates: Estimates | None = None
+    gradient: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -200,7 +200,7 @@ class ADEL(Layered[ADELSettings]):
         return Users(
             [self.speeds[client].samples_per_s / slack / self.local_steps for client in several],
             [self.speeds[client].link_s * slack for client in several],
-            [self.roster.samples(client) for client in several],
+            [self.roster.held(client) for client in several],
         )
 
     def _known_constants(self) -> Constants:

@@ -61,7 +61,7 @@ class FedAsync(Policy[FedAsyncSettings]):
         return self._crew.fill(self._version)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._crew.roster.join(event.client, event.samples)
+        self._crew.roster.join(event.client, event.samples, event.most)
         return self._crew.fill(self._version)
 
     def on_left(self, event: Left) -> Commands:
@@ -73,6 +73,7 @@ class FedAsync(Policy[FedAsyncSettings]):
         return self._crew.fill(self._version)
 
     def on_arrived(self, event: Arrived) -> Iterator[Command]:
+        self._crew.roster.hear(event.client, event.seen)
         settings = self.settings
         staleness = self._version - event.version
         if settings.max_staleness is not None and staleness > settings.max_staleness:

@@ -110,7 +110,7 @@ class FedAT(Policy[FedATSettings]):
             yield self._probe(client, event.at)
 
     def on_joined(self, event: Joined) -> Iterator[Command]:
-        self._roster.join(event.client, event.samples)
+        self._roster.join(event.client, event.samples, event.most)
         if self._started:
             yield self._probe(event.client, event.at)
 
@@ -136,6 +136,7 @@ class FedAT(Policy[FedATSettings]):
         return self._first_tiers() if not self._tiered and self._task_s else ()
 
     def on_arrived(self, event: Arrived) -> Commands:
+        self._roster.hear(event.client, event.seen)
         tier = self._busy_in[event.client]
         one = self._rounds[tier]
         del one.open[event.client]

@@ -130,7 +130,7 @@ class FedCompass(Policy[FedCompassSettings]):
             yield from self._begin(client, event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples)
+        self._roster.join(event.client, event.samples, event.most)
         return self._begin(event.client, event.at) if self._started else ()
 
     def on_left(self, event: Left) -> Commands:
@@ -138,6 +138,7 @@ class FedCompass(Policy[FedCompassSettings]):
         return ()
 
     def on_arrived(self, event: Arrived) -> Iterator[Command]:
+        self._roster.hear(event.client, event.seen)
         client, at = event.client, event.at
         self._measure(event)
         staleness = self.settings.staleness(self._version - event.version)

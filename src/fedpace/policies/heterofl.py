@@ -101,7 +101,7 @@ class HeteroFL(Policy[HeteroFLSettings]):
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples)
+        self._roster.join(event.client, event.samples, event.most)
         if not self._started:
             return ()
         if not self._in_round:
@@ -113,6 +113,7 @@ class HeteroFL(Policy[HeteroFLSettings]):
         return ()
 
     def on_arrived(self, event: Arrived) -> Commands:
+        self._roster.hear(event.client, event.seen)
         del self._open[event.client]
         self._rates[event.client] = event.rates
         self._arrived.append(event)

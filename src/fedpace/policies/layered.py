@@ -150,7 +150,7 @@ class Layered(Policy[S]):
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self.roster.join(event.client, event.samples)
+        self.roster.join(event.client, event.samples, event.most)
         idle = not self._open and not self._arrived and self._running is None
         return self._begin(event.at) if self._started and idle and not self._over else ()
 
@@ -159,6 +159,7 @@ class Layered(Policy[S]):
         return ()
 
     def on_arrived(self, event: Arrived) -> Commands:
+        self.roster.hear(event.client, event.seen)
         del self._open[event.client]
         self._silent.pop(event.client, None)
         self._arrived.append(event)
@@ -321,7 +322,7 @@ class Layered(Policy[S]):
     # What is known
 
     def _learn(self, client: int, rates: Rates) -> None:
-        size = min(self._work[client].batch_size, self.roster.samples(client))
+        size = min(self._work[client].batch_size, self.roster.held(client))
         new = Speed(
             self.context.model.depth * size / max(rates.batch_s, 1e-12), rates.down_s, rates.up_s
         )
@@ -351,7 +352,7 @@ class Layered(Policy[S]):
             self.speeds[client] = replace(old, up_s=min(up_s, round_.deadline_s), guessed=True)
         elif at > self._asked_at:
             known = [speed for speed in self.speeds.values() if not speed.guessed]
-            size = min(self._work[client].batch_size, self.roster.samples(client))
+            size = min(self._work[client].batch_size, self.roster.held(client))
             most = self.context.model.depth * size / (at - self._asked_at)
             self.speeds[client] = Speed(
                 min(most, _median([one.samples_per_s for one in known], most)),

@@ -45,7 +45,7 @@ class SALF(Layered[SALFSettings]):
         settings = self.settings
         if settings.rounds is not None and self.version >= settings.rounds:
             return Finish(f"{settings.rounds} rounds are over")
-        most = {client: self.roster.samples(client) for client in self.roster.online}
+        most = {client: self.roster.held(client) for client in self.roster.online}
         return Round(
             settings.deadline_s,
             {

@@ -70,7 +70,7 @@ class Sync(Policy[SyncSettings]):
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples)
+        self._roster.join(event.client, event.samples, event.most)
         if not self._started:
             return ()
         if not self._in_round:
@@ -82,6 +82,7 @@ class Sync(Policy[SyncSettings]):
         return ()
 
     def on_arrived(self, event: Arrived) -> Commands:
+        self._roster.hear(event.client, event.seen)
         del self._open[event.client]
         self._arrived.append(event)
         return self._end_or_wait(event.at)

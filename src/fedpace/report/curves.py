@@ -7,16 +7,26 @@ import numpy as np
 
 from fedpace.report.summary import Summary
 
+Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Times or money, then mean, lowest and highest accuracy."""
 
-def accuracy_curve(
-    runs: Sequence[Summary], most_points: int = 800
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Times in seconds, then mean, lowest and highest accuracy; None when no run was evaluated.
+
+def accuracy_curve(runs: Sequence[Summary], most_points: int = 800) -> Curve | None:
+    """Over seconds; None when no run was evaluated.
 
     At each time a run has the value of its last evaluation so far, also after its own end. The curve
     begins when every run has a value.
     """
-    tracks = [np.asarray(run.accuracy, dtype=float) for run in runs if run.accuracy]
+    return _curve([run.accuracy for run in runs], most_points)
+
+
+def money_curve(runs: Sequence[Summary], most_points: int = 800) -> Curve | None:
+    """Likewise over money; None also where nothing has a price."""
+    return _curve([run.accuracy_by_money for run in runs], most_points)
+
+
+def _curve(runs: Sequence[list[tuple[float, float]]], most_points: int) -> Curve | None:
+    tracks = [np.asarray(pairs, dtype=float) for pairs in runs if pairs]
     if not tracks:
         return None
     first = max(track[0, 0] for track in tracks)

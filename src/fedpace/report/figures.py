@@ -1,4 +1,7 @@
-"""The paper's Figure 1 for any policies: accuracy over time, clients a round, participation."""
+"""The paper's Figure 1 for any policies: accuracy over time, clients a round, participation.
+
+Where anything has a price, accuracy over money as well.
+"""
 
 import os
 from pathlib import Path
@@ -18,6 +21,7 @@ from fedpace.report.panels import (
     Groups,
     accuracy_panel,
     clients_panel,
+    money_panel,
     participation_panel,
 )
 
@@ -40,13 +44,20 @@ def figure(groups: Groups, path_stem: Path, title: str | None = None) -> list[Pa
     colours = dict(zip(groups, COLOURS, strict=False))
     with matplotlib.rc_context(style()):
         layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06, wspace=0.03)
-        drawing = Figure(figsize=(11.6, 4.5 if title else 4.2), layout=layout, facecolor="white")
-        left, middle, right = drawing.subplots(1, 3, width_ratios=(1.25, 1, 1))
-        accuracy_panel(left, groups, colours)
-        clients_panel(middle, groups, colours)
-        participation_panel(right, groups, colours)
+        height = 4.5 if title else 4.2
+        drawing = Figure(figsize=(11.6, height), layout=layout, facecolor="white")
+        if any(run.money is not None for runs in groups.values() for run in runs):
+            drawing.set_figheight(height + 3.4)
+            panels = [accuracy_panel, money_panel, clients_panel, participation_panel]
+            places = drawing.subplots(2, 2).ravel()
+        else:
+            panels = [accuracy_panel, clients_panel, participation_panel]
+            places = drawing.subplots(1, 3, width_ratios=(1.25, 1, 1))
+        for letter, axes, panel in zip("abcd", places, panels, strict=False):
+            panel(axes, groups, colours)
+            axes.set_title(f"({letter}) {axes.get_title(loc='left')}")
         _legend(drawing, colours, title)
-        _note(drawing, groups)
+        _note(drawing, groups, len(panels))
         return [save(drawing, path_stem, kind) for kind in ("png", "svg")]
 
 
@@ -68,13 +79,14 @@ def _legend(drawing: Figure, colours: Colours, title: str | None) -> None:
     )
 
 
-def _note(drawing: Figure, groups: Groups) -> None:
+def _note(drawing: Figure, groups: Groups, panels: int) -> None:
     """What strong and faint mean."""
     seeds = {len(runs) for runs in groups.values()}
-    note = "(b) running mean; faint: single rounds"
+    clients, accuracy = ("(b)", "(a)") if panels == 3 else ("(c)", "(a, b)")
+    note = f"{clients} running mean; faint: single rounds"
     if max(seeds) > 1 and any(run.accuracy for runs in groups.values() for run in runs):
         count = f"{max(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-        note = f"(a) mean over {count} seeds; band: lowest to highest     {note}"
+        note = f"{accuracy} mean over {count} seeds; band: lowest to highest     {note}"
     drawing.supxlabel(note, x=0.99, ha="right", fontsize=8.5, color=FAINT)
 
 

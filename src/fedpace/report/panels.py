@@ -1,4 +1,4 @@
-"""The three panels of the figure. Only figures.py uses this."""
+"""The panels of the figure. Only figures.py uses this."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from fedpace.report.curves import (
+    Curve,
     accuracy_curve,
     clients_curve,
+    money_curve,
     participation_histogram,
     round_up,
     thin,
@@ -24,37 +26,58 @@ Colours = Mapping[str, str]
 
 def accuracy_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
     """Accuracy over virtual time: mean over seeds, band from lowest to highest."""
-    axes.set_title("(a) Accuracy over time")
+    axes.set_title("Accuracy over time")
     curves = {label: accuracy_curve(runs) for label, runs in groups.items()}
+    longest_s = max((curve[0][-1] for curve in curves.values() if curve is not None), default=0.0)
+    unit, unit_s = time_unit(longest_s)
+    _accuracy(axes, curves, colours, unit_s, "virtual time", unit)
+
+
+def money_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
+    """Accuracy over the money that it took, drawn in the same way."""
+    axes.set_title("Accuracy over money")
+    curves = {label: money_curve(runs) for label, runs in groups.items()}
+    _accuracy(axes, curves, colours, 1.0, "money")
+
+
+def _accuracy(
+    axes: Axes,
+    curves: Mapping[str, Curve | None],
+    colours: Colours,
+    per: float,
+    what: str,
+    unit: str = "",
+) -> None:
+    """Accuracy over what it took, in units of `per`."""
     drawn = {label: curve for label, curve in curves.items() if curve is not None}
     if not drawn:
         _say(axes, "timing only", "no accuracy was measured")
         return
-    unit, unit_s = time_unit(max(times[-1] for times, *_ in drawn.values()))
-    for label, (times, mean, low, high) in drawn.items():
+    for label, (taken, mean, low, high) in drawn.items():
         if (high > low).any():
             axes.fill_between(
-                times / unit_s, 100 * low, 100 * high, color=colours[label], alpha=0.18, linewidth=0
+                taken / per, 100 * low, 100 * high, color=colours[label], alpha=0.18, linewidth=0
             )
-        _line(axes, times / unit_s, 100 * mean, colours[label])
-    ends = [times[-1] for times, *_ in drawn.values()]
-    starts = [times[times > 0][0] for times, *_ in drawn.values() if (times > 0).any()]
-    # On a linear axis a policy that is several times as slow leaves the others no room.
-    if starts and max(ends) >= 3 * min(ends):
+        _line(axes, taken / per, 100 * mean, colours[label])
+    ends = [taken[-1] for taken, *_ in drawn.values()]
+    starts = [taken[taken > 0][0] for taken, *_ in drawn.values() if (taken > 0).any()]
+    # On a linear axis a policy that takes several times as much leaves the others no room.
+    log = bool(starts) and max(ends) >= 3 * min(ends)
+    if log:
         axes.set_xscale("log")
-        axes.set_xlim(left=min(starts) / unit_s)
+        axes.set_xlim(left=min(starts) / per)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.set(xlabel=f"virtual time ({unit}, log scale)", ylabel="test accuracy (%)")
     else:
         axes.set_xlim(left=0)
-        axes.set(xlabel=f"virtual time ({unit})", ylabel="test accuracy (%)")
+    notes = ", ".join(note for note in (unit, "log scale" if log else "") if note)
+    axes.set(xlabel=f"{what} ({notes})" if notes else what, ylabel="test accuracy (%)")
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(bottom, 0), min(top, 100))
 
 
 def clients_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
     """Updates in each round: every round of every seed faint, their running mean strong."""
-    axes.set_title("(b) Clients a round")
+    axes.set_title("Clients a round")
     lengths = [max(run.rounds for run in runs) for runs in groups.values()]
     lengths = [length for length in lengths if length]
     if not lengths:
@@ -88,7 +111,7 @@ def clients_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
 
 def participation_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
     """One histogram above the other, the first label on top, each to its own height."""
-    axes.set_title("(c) Participation of each client")
+    axes.set_title("Participation of each client")
     rates = [rate for runs in groups.values() for run in runs for rate in run.participation.values()]
     highest = round_up(max(rates, default=0.0))
     left, end = 0.0, highest

@@ -1,8 +1,8 @@
 """A comparison as numbers: one row a label, mean and spread over seeds."""
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 from fedpace.core.errors import ConfigError
@@ -27,28 +27,33 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Getting to one target: time_s over the `reached` of `seeds` runs that did.
+    """Getting to one target: what it has taken, seconds or money, the `reached` of `seeds` that did.
 
-    factor: time_s.mean over that of the first row, where all seeds of both got there.
+    factor: the mean over that of the first row, where all seeds of both got there.
     """
 
     target: float
     reached: int
     seeds: int
-    time_s: Spread | None
+    taken: Spread | None
     factor: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One label. Accuracies and shares in [0, 1]; bytes are down and up together."""
+    """One label. Accuracies and shares in [0, 1]; bytes are down and up together.
+
+    times, money: of each target; no money, and nothing spent, where nothing has a price.
+    """
 
     label: str
     seeds: int
     times: tuple[Reach, ...]
+    money: tuple[Reach, ...]
     best_accuracy: Spread | None
     final_accuracy: Spread | None
     ran_s: Spread | None
+    spent: Spread | None
     rounds: Spread | None
     participation: Spread | None
     clients: Spread | None
@@ -66,18 +71,20 @@ def rows(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> l
             raise ConfigError(f"there are no runs under {label!r}; give at least one, or leave it out")
     out: list[Row] = []
     for label, runs in groups.items():
-        first = out[0].times if out else None
-        reaches = tuple(
-            _reach(runs, target, first[i] if first else None) for i, target in enumerate(targets)
-        )
+        first = out[0] if out else None
+        paid = any(run.money is not None for run in runs)
         out.append(
             Row(
                 label,
                 len(runs),
-                reaches,
+                _reaches(runs, targets, Summary.time_to, first.times if first else None),
+                _reaches(runs, targets, Summary.money_to, first.money if first else None)
+                if paid
+                else (),
                 Spread.of([run.best_accuracy for run in runs]),
                 Spread.of([run.final_accuracy for run in runs]),
                 Spread.of([run.end_s for run in runs]),
+                Spread.of([run.money for run in runs]),
                 Spread.of([run.rounds for run in runs]),
                 Spread.of([run.mean_participation for run in runs]),
                 Spread.of([run.mean_clients for run in runs]),
@@ -88,13 +95,26 @@ def rows(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> l
     return out
 
 
-def _reach(runs: Sequence[Summary], target: float, first: Reach | None) -> Reach:
-    """`first` is the same target in the first row, None in the first row itself."""
-    times = [run.time_to(target) for run in runs]
-    reached = sum(time is not None for time in times)
-    spread = Spread.of(times)
-    base = first or Reach(target, reached, len(runs), spread, None)
-    factor = None
-    if spread and reached == len(runs) and base.time_s and base.reached == base.seeds:
-        factor = spread.mean / base.time_s.mean if base.time_s.mean > 0 else None
-    return Reach(target, reached, len(runs), spread, factor)
+def _reaches(
+    runs: Sequence[Summary],
+    targets: Sequence[float],
+    taken: Callable[[Summary, float], float | None],
+    first: tuple[Reach, ...] | None,
+) -> tuple[Reach, ...]:
+    """`first`: the same targets in the first row, None in the first row itself."""
+    out = []
+    for i, target in enumerate(targets):
+        values = [taken(run, target) for run in runs]
+        reach = Reach(
+            target, sum(one is not None for one in values), len(runs), Spread.of(values), None
+        )
+        base = reach if first is None else first[i] if first else None
+        out.append(replace(reach, factor=None if base is None else _factor(reach, base)))
+    return tuple(out)
+
+
+def _factor(reach: Reach, base: Reach) -> float | None:
+    if reach.taken is None or base.taken is None or not base.taken.mean > 0:
+        return None
+    all_there = reach.reached == reach.seeds and base.reached == base.seeds
+    return reach.taken.mean / base.taken.mean if all_there else None

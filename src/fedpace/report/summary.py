@@ -19,6 +19,8 @@ class Summary:
     label: how people call the run, from the header's run settings, else the policy's name.
     accuracy, loss: (time_s, value) of every evaluation of slot "global"; a loss that was not finite
     is left out.
+    money: what the run has cost, None where nothing has a price; accuracy_by_money: (money, value) of
+    every evaluation, money being the smallest budget with which the run makes that model.
     clients_per_round: updates in each round; round_times: when each round was aggregated.
     participation: client -> rounds it was aggregated in / rounds, for everyone who ever joined.
     finished: why the run ended, None for a journal that breaks off; end_s: when.
@@ -35,6 +37,8 @@ class Summary:
     seed: int
     accuracy: list[tuple[float, float]]
     loss: list[tuple[float, float]]
+    money: float | None
+    accuracy_by_money: list[tuple[float, float]]
     rounds: int
     empty_rounds: int
     clients_per_round: list[int]
@@ -57,7 +61,7 @@ class Summary:
     @classmethod
     def of(cls, header: Header, messages: Iterable[Message]) -> Self:
         """The summary of a journal's messages, which are gone through once."""
-        tally = Tally()
+        tally = Tally(header.context.budget)
         for message in messages:
             tally.write(message)
         return cls.from_tally(header, tally)
@@ -75,6 +79,13 @@ class Summary:
             seed=header.context.seed,
             accuracy=[(fact.at, fact.accuracy) for fact in tally.evaluations],
             loss=[(fact.at, fact.loss) for fact in tally.evaluations if fact.loss is not None],
+            money=tally.ledger.spent if tally.ledger.charges else None,
+            accuracy_by_money=[
+                (money, fact.accuracy)
+                for money, fact in zip(tally.evaluated_money, tally.evaluations, strict=True)
+            ]
+            if tally.ledger.charges
+            else [],
             rounds=rounds,
             empty_rounds=tally.clients_per_round.count(0),
             clients_per_round=list(tally.clients_per_round),
@@ -99,6 +110,10 @@ class Summary:
     def time_to(self, target: float) -> float | None:
         """Time of the first evaluation with at least this accuracy, in seconds; None for never."""
         return next((at for at, accuracy in self.accuracy if accuracy >= target), None)
+
+    def money_to(self, target: float) -> float | None:
+        """Money that a run needs for this accuracy; None for never, or where nothing has a price."""
+        return next((spent for spent, accuracy in self.accuracy_by_money if accuracy >= target), None)
 
     @property
     def best_accuracy(self) -> float | None:
@@ -127,6 +142,7 @@ class Summary:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["accuracy"] = [[at, _finite(value)] for at, value in self.accuracy]
         values["loss"] = [[at, _finite(value)] for at, value in self.loss]
+        values["accuracy_by_money"] = [[m, _finite(value)] for m, value in self.accuracy_by_money]
         values["participation"] = {str(c): rate for c, rate in self.participation.items()}
         values["best_accuracy"] = self.best_accuracy
         values["final_accuracy"] = self.final_accuracy

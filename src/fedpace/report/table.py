@@ -1,6 +1,6 @@
 """Policies beside each other, for a terminal or a README: one row a label.
 
-A time to a target is a mean only when every seed got there; a mean over the lucky ones would flatter
+What a target takes is a mean only when every seed got there; a mean over the lucky ones would flatter
 a policy that sometimes fails, so it is shown apart, with how many they were.
 """
 
@@ -66,11 +66,12 @@ def _columns(table_rows: list[Row], targets: Sequence[float]) -> list[tuple[str,
 
     Runs without any evaluation have no columns about accuracy.
     """
-    times = [r.time_s.mean for row in table_rows for r in row.times if r.time_s]
+    times = [r.taken.mean for row in table_rows for r in row.times if r.taken]
     unit, unit_s = time_unit(max(times, default=0.0))
     size, size_bytes = byte_unit(
         max((r.moved_bytes.mean for r in table_rows if r.moved_bytes), default=0)
     )
+    costs = any(row.spent for row in table_rows)
     out: list[tuple[str, list[str]]] = []
 
     def column(
@@ -84,11 +85,16 @@ def _columns(table_rows: list[Row], targets: Sequence[float]) -> list[tuple[str,
     if any(row.best_accuracy for row in table_rows):
         for i, target in enumerate(targets):
             header = f"to {100 * target:g}%\n({unit})"
-            out.append((header, _time_cells([row.times[i] for row in table_rows], unit_s)))
+            out.append((header, _reach_cells([row.times[i] for row in table_rows], unit_s)))
+        for i, target in enumerate(targets if costs else ()):
+            reaches = [row.money[i] if row.money else None for row in table_rows]
+            out.append((f"to {100 * target:g}%\n(money)", _reach_cells(reaches)))
         column("best\n(%)", lambda row: row.best_accuracy, 0.01, True)
         column("final\n(%)", lambda row: row.final_accuracy, 0.01, True)
     ran, ran_s = time_unit(max((r.ran_s.mean for r in table_rows if r.ran_s), default=0.0))
     column(f"ran for\n({ran})", lambda row: row.ran_s, ran_s, False)
+    if costs:
+        column("spent\n(money)", lambda row: row.spent, 1, False, most=3)
     column("rounds", lambda row: row.rounds, 1, False, most=0)
     column("participation\n(%)", lambda row: row.participation, 0.01, False, most=3)
     column("clients\na round", lambda row: row.clients, 1, False)
@@ -97,16 +103,17 @@ def _columns(table_rows: list[Row], targets: Sequence[float]) -> list[tuple[str,
     return out
 
 
-def _time_cells(reaches: list[Reach], unit_s: float) -> list[str]:
-    means = [r.time_s.mean / unit_s for r in reaches if r.time_s and r.time_s.mean > 0]
+def _reach_cells(reaches: list[Reach | None], per: float = 1.0) -> list[str]:
+    """What a target has taken each row, in units of `per`; None: a row in which nothing has a price."""
+    means = [r.taken.mean / per for r in reaches if r and r.taken and r.taken.mean > 0]
     digits = decimals(min(means, default=1.0))
     cells = []
     for reach in reaches:
-        text = _number(reach.time_s, unit_s, digits, True)
-        if reach.reached < reach.seeds:
-            mean = f",\nmean {reach.time_s.mean / unit_s:.{digits}f}" if reach.time_s else ""
+        text = _number(reach.taken if reach else None, per, digits, True)
+        if reach and reach.reached < reach.seeds:
+            mean = f",\nmean {reach.taken.mean / per:.{digits}f}" if reach.taken else ""
             text = f"n/a\n({reach.reached}/{reach.seeds} reached{mean})"
-        elif reach.factor is not None and len(reaches) > 1:
+        elif reach and reach.factor is not None and len(reaches) > 1:
             text = f"{text}\n({reach.factor:.2f}x)"
         cells.append(text)
     return cells

@@ -7,6 +7,7 @@ length of the journal. Times are virtual seconds. A command was given at the las
 from collections import Counter
 from dataclasses import dataclass
 
+from fedpace.core.budget import Budget, Ledger
 from fedpace.core.codec import Message
 from fedpace.core.commands import (
     GLOBAL,
@@ -36,9 +37,13 @@ class _Update:
 
 
 class Tally:
-    """Counts of a run so far; a session can write straight into it, as into a journal."""
+    """Counts of a run so far; a session can write straight into it, as into a journal.
 
-    def __init__(self) -> None:
+    budget: what things cost, None: nothing does.
+    """
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.ledger = Ledger(budget or Budget())
         self.messages = 0
         self.now = 0.0
         """Time of the last event."""
@@ -48,6 +53,8 @@ class Tally:
         self.finished: str | None = None
         self.evaluations: list[Evaluated] = []
         """Of the slot "global"."""
+        self.evaluated_money: list[float] = []
+        """Of each evaluation: the most that had been spent at once when its model was made."""
         self.round_times: list[float] = []
         self.clients_per_round: list[int] = []
         self.rounds_of: dict[int, int] = {}
@@ -56,6 +63,7 @@ class Tally:
         self.cancelled: Counter[str] = Counter()
         self.aggregated = self.staleness = self.depth = 0
         """Updates used, and the sums of their staleness and depth, over all slots."""
+        self._most_spent = self._model_money = 0.0
         self._thin: Counter[float] = Counter()
         """Width -> tasks that were sent a model of that width."""
         self._versions: Counter[str] = Counter()
@@ -74,10 +82,13 @@ class Tally:
         """Count one message; they must come in the journal's order."""
         self.messages += 1
         if isinstance(message, Event):
+            self.ledger.hear(message)
             self._event(message)
         elif isinstance(message, Fact):
             self._fact(message)
         else:
+            self.ledger.pay(message)
+            self._most_spent = max(self._most_spent, self.ledger.spent)
             self._command(message)
 
     def seconds(self) -> tuple[float, float]:
@@ -127,7 +138,9 @@ class Tally:
         match fact:
             case Evaluated(slot=slot) if slot == GLOBAL:
                 self.evaluations.append(fact)
+                self.evaluated_money.append(self._model_money)
             case Finished(at=at, reason=reason):
+                self.ledger.end(at)
                 self.end_s, self.finished = at, reason
 
     def _command(self, command: Command) -> None:
@@ -192,6 +205,7 @@ class Tally:
         if slot != GLOBAL:
             self._gone_into.setdefault(slot, []).extend(updates)
             return
+        self._model_money = self._most_spent
         self.round_times.append(self.now)
         self.clients_per_round.append(len(updates))
         for client in {update.client for update in updates}:

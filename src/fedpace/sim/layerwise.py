@@ -110,6 +110,7 @@ def carry_out(
         steps=steps,
         full_steps=done,
         samples=min(batches.samples_in(steps), batches.samples),
+        trained=batches.samples_in(steps),
         cut=steps < total or last_depth is not None,
         arrives_at=sent_at + send_s,
         depth=depth,

@@ -8,6 +8,7 @@ from fedpace.core.commands import GLOBAL
 from fedpace.core.errors import ConfigError
 from fedpace.core.model import ModelProfile
 from fedpace.data.partition import PartitionSettings, partition
+from fedpace.data.streams import StreamSettings, in_order, make_stream
 from fedpace.learn import files
 from fedpace.learn.evaluate import Evaluator
 from fedpace.learn.pool import Processes, Serial
@@ -23,7 +24,7 @@ class Learning:
     """A task divided among clients, its trainer and its model's profile.
 
     profile: how it is found, or one that is known already; widths: shares of the channels that
-    thinner models in it have.
+    thinner models in it have; stream: how clients' samples arrive.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Learning:
         seed: int,
         device: str = "cpu",
         widths: Sequence[float] = (),
+        stream: StreamSettings | None = None,
     ) -> None:
         if task.clients is None:
             labels = task.train[1].numpy()
@@ -51,8 +53,12 @@ class Learning:
                 f"clients is {clients}, but the task is divided among {len(shares)}; make them equal"
             )
         self.samples = [len(share) for share in shares]
+        arrivals = None if stream is None else make_stream(stream, self.samples, seed)
+        if arrivals is not None and not task.ordered:
+            labels, content = task.train[1].numpy(), arrivals.settings.content
+            task = task.divided(in_order(shares, labels, content, seed))
         self._task = task
-        self._trainer = Trainer(task, train, seed, device)
+        self._trainer = Trainer(task, train, seed, device, arrivals)
         self.profile: ModelProfile = (
             profile if isinstance(profile, ModelProfile) else self._trainer.profile(profile, widths)
         )

@@ -6,13 +6,15 @@ from typing import Protocol
 
 from fedpace.core.commands import GLOBAL
 from fedpace.core.errors import PolicyError
-from fedpace.core.facts import Evaluated, Finished
+from fedpace.core.facts import Evaluated
 from fedpace.core.session import Session
 from fedpace.sim.settings import EvaluateSettings, StopSettings
 from fedpace.sim.world import Tick, World
 
 AT_ONCE = 1_000_000
 """Events of one instant after which a policy is taken to go in circles."""
+FREE_ROUNDS = 1000
+"""Rounds in a row that cost nothing, after which a run that only money would end is over."""
 
 
 class Scorer(Protocol):
@@ -23,12 +25,16 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a run is. accuracy: the last one tested; settled: no answer to the policy is due now."""
+    """Where a run is. accuracy: the last one tested; settled: no answer to the policy is due now.
+
+    used: how much of its budget, of time or of money, the run has used, 0..1; 1 if it ends here.
+    """
 
     now_s: float
     round: int
     accuracy: float | None
     settled: bool = True
+    used: float = 0.0
 
 
 class Watch(Protocol):
@@ -38,7 +44,10 @@ class Watch(Protocol):
 
 
 class Run:
-    """One policy in one world until one of the stop rules holds."""
+    """One policy in one world until one of the stop rules holds, or its budget is used up.
+
+    What was given out by then and has not arrived is left.
+    """
 
     def __init__(
         self,
@@ -53,16 +62,21 @@ class Run:
         self._world = world
         self._scorer = scorer
         self._evaluate = evaluate
-        self._stop = stop
+        self._budget = session.policy.context.budget
+        self._stop = stop.with_an_end(self._budget)
         self._watches = watches
         self._round = 0
         self._accuracy: float | None = None
         self._tested_round = -1
+        ends = (self._stop.rounds, self._stop.hours, self._budget.time_s)
+        self._only_money = all(end is None for end in ends)
+        self._spent, self._spent_round = 0.0, 0
 
     def to_end(self) -> str:
         """Run; the reason why it ended."""
         if self._scorer is not None and self._evaluate.every_s is not None:
             self._world.tick_at(0.0)
+        over_s, over = self._time_limit()
         last, at_once = -1.0, 0
         while True:
             item = self._world.next()
@@ -70,10 +84,8 @@ class Run:
                 return self._finish(
                     self._session.now, "nothing is left to happen: no client will come back"
                 )
-            if self._stop.hours is not None and item.at > self._stop.hours * 3600:
-                return self._finish(
-                    self._stop.hours * 3600, f"{self._stop.hours:g} virtual hours are over"
-                )
+            if item.at > over_s:
+                return self._finish(over_s, over)
             at_once = at_once + 1 if item.at == last else 0
             last = item.at
             if at_once > AT_ONCE:
@@ -85,11 +97,24 @@ class Run:
                 for command in self._session.handle(item):
                     self._world.carry_out(command, item.at)
                 self._after_round(item.at)
-            for watch in self._watches:
-                watch(Standing(item.at, self._round, self._accuracy, self._world.settled))
             reason = self._reason()
+            standing = self._standing(item.at, reason is not None)
+            for watch in self._watches:
+                watch(standing)
             if reason is not None:
                 return self._finish(item.at, reason)
+
+    def _time_limit(self) -> tuple[float, str]:
+        """Until when the run may last, and what is said then."""
+        hours, budget_s = self._stop.hours, self._budget.time_s
+        if budget_s is not None and (hours is None or budget_s <= hours * 3600):
+            return budget_s, f"the time is spent: {budget_s:g} virtual seconds"
+        return (math.inf, "") if hours is None else (hours * 3600, f"{hours:g} virtual hours are over")
+
+    def _standing(self, at: float, over: bool) -> Standing:
+        budget, spent = self._budget, self._session.ledger.spent
+        used = max(at / (budget.time_s or math.inf), spent / (budget.money or math.inf), float(over))
+        return Standing(at, self._round, self._accuracy, self._world.settled, min(used, 1.0))
 
     def _after_round(self, at: float) -> None:
         before, self._round = self._round, self._session.version(GLOBAL)
@@ -119,10 +144,15 @@ class Run:
             and self._accuracy >= self._stop.target
         ):
             return f"the target accuracy {self._stop.target:g} is reached"
-        return None
+        if self._only_money and self._session.broke is None:
+            if self._session.ledger.spent != self._spent:
+                self._spent, self._spent_round = self._session.ledger.spent, self._round
+            elif self._round - self._spent_round >= FREE_ROUNDS:
+                return f"{FREE_ROUNDS} rounds in a row have cost nothing: the money will not be spent"
+        return self._session.broke
 
     def _finish(self, at: float, reason: str) -> str:
         if self._tested_round != self._round:
             self._test(at)
-        self._session.record(Finished(at, reason))
+        self._session.end(at, reason)
         return reason

@@ -11,6 +11,9 @@ from fedpace.core.model import ModelProfile
 from fedpace.core.rounding import TOLERANCE
 from fedpace.fleet.fleet import Pace
 
+ESTIMATE_BATCHES = 3
+"""Batches whose time estimates take."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batches:
@@ -63,12 +66,13 @@ class Outcome:
     """What a task comes to. Times are absolute seconds.
 
     steps 0: there is nothing to send, and arrives_at is when the server hears of it. depth, last_depth
-    and the others: as in core's Arrived.
+    and the others: as in core's Arrived; of a batch that was stopped all samples count as trained.
     """
 
     steps: int
     full_steps: int
     samples: int
+    trained: int
     cut: bool
     arrives_at: float
     depth: int
@@ -88,6 +92,18 @@ def rates(batches: Batches, pace: Pace, way: Link) -> Rates:
     """What the client measures in this task."""
     batch_s = pace.sample_s * min(batches.size, batches.samples)
     return Rates(batch_s, batches.per_epoch, way.down_s, way.up_s, way.latency_s)
+
+
+def estimate_s(work: Work, last: int, pace: Pace, way: Link) -> float:
+    """Seconds by which the estimates that work asks for make its update arrive later.
+
+    Two gradients and the noise take three more passes over the last batch, of `last` samples, whatever
+    part of the model was trained on it; a gradient that is sent takes the way of the whole model.
+    """
+    if work.estimate is None:
+        return 0.0
+    sent_s = way.up_s - way.latency_s if work.estimate == "gradient" else 0.0
+    return ESTIMATE_BATCHES * pace.sample_s * last + sent_s
 
 
 def progress_since_probe(
@@ -144,6 +160,7 @@ def carry_out(
         steps=steps,
         full_steps=done,
         samples=min(batches.samples_in(steps), batches.samples),
+        trained=batches.samples_in(steps),
         cut=steps < total,
         arrives_at=begins_at + spent_s + way.upload_s(float(model.byte_share[depth - 1])),
         depth=depth,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedpace.core.commands import (
+    GLOBAL,
     Aggregate,
     Blend,
     Cancel,
@@ -36,6 +37,7 @@ from fedpace.core.events import (
     Timer,
 )
 from fedpace.core.model import ModelProfile, Width
+from fedpace.data.streams import Stream
 from fedpace.fleet.fleet import Fleet, Pace
 from fedpace.sim import layerwise, timeline
 from fedpace.sim.agenda import Agenda, Kind
@@ -68,16 +70,28 @@ class _Task:
     whole: Link
     way: Link
     """For what is sent: a thinner model where the task has one."""
+    samples: int
+    """That the client holds when the task begins, and trains on."""
+    seen: int | None = None
+    """That have come to it by then, where data arrives over time."""
     thin: Width | None = None
     probed_at: float = 0.0
     """When the probe batch is done, if there is one."""
 
 
 class World:
-    """Clients, their clocks and their open tasks. `next` tells what happens, `carry_out` acts."""
+    """Clients, their clocks and their open tasks. `next` tells what happens, `carry_out` acts.
+
+    samples: of each client, all that it ever has; stream: how they arrive, None: all are there.
+    """
 
     def __init__(
-        self, fleet: Fleet, samples: Sequence[int], model: ModelProfile, learner: Learner
+        self,
+        fleet: Fleet,
+        samples: Sequence[int],
+        model: ModelProfile,
+        learner: Learner,
+        stream: Stream | None = None,
     ) -> None:
         if len(samples) != fleet.clients:
             raise ConfigError(f"{fleet.clients} devices, but data for {len(samples)} clients")
@@ -85,6 +99,9 @@ class World:
         self._fleet = fleet
         self._samples = samples
         self._model = model
+        self._stream = stream
+        self._version = 0
+        """Of the global model."""
         self._agenda: Agenda[Event | Tick | _Switch] = Agenda()
         self._ticks = 0
         self._now_due: deque[Event] = deque()
@@ -95,10 +112,10 @@ class World:
         self._open_world()
 
     def _open_world(self) -> None:
-        for client, samples in enumerate(self._samples):
+        for client in range(len(self._samples)):
             if self._fleet.presence.online_at_start(client):
                 self._by_client[client] = set()
-                self._agenda.put(0.0, Kind.CLIENT, Joined(0.0, client, samples))
+                self._agenda.put(0.0, Kind.CLIENT, self._joined(client, 0.0))
             self._plan_switch(client, 0.0)
         self._agenda.put(0.0, Kind.CLIENT, Started(0.0))
 
@@ -156,13 +173,24 @@ class World:
         self._plan_switch(client, at)
         if client not in self._by_client:
             self._by_client[client] = set()
-            self._now_due.append(Joined(at, client, self._samples[client]))
+            self._now_due.append(self._joined(client, at))
             return
         self._now_due.append(Left(at, client))
         for task in sorted(self._by_client.pop(client)):
             del self._tasks[task]
             self.learner.forget(task)
             self._now_due.append(Failed(at, client, task, "the client left"))
+
+    def _joined(self, client: int, at: float) -> Joined:
+        samples, _ = self._data(client, at)
+        return Joined(at, client, samples, None if self._stream is None else self._stream.most(client))
+
+    def _data(self, client: int, at: float) -> tuple[int, int | None]:
+        """Samples that a client holds, and how many have come to it where data arrives over time."""
+        if self._stream is None:
+            return self._samples[client], None
+        seen = self._stream.arrived(client, self._version, at)
+        return self._stream.count(client, seen), seen
 
     # Commands
 
@@ -184,10 +212,12 @@ class World:
                 self._agenda.put(when, Kind.TIMER, Timer(when, name))
             case CancelTimer(name=name):
                 self._timers.pop(name, None)
-            case Aggregate():
+            case Aggregate(slot=slot):
                 self.learner.aggregate(command)
-            case Blend():
+                self._version += slot == GLOBAL
+            case Blend(slot=slot):
                 self.learner.blend(command)
+                self._version += slot == GLOBAL
             case Measure(request=request):
                 self._answer(at, request, self.learner.measure(command))
             case Evaluate(request=request, slot=slot):
@@ -208,13 +238,14 @@ class World:
         thin = None if share is None else self._model.width(share)
         whole = self._link(pace, self._model.total_bytes)
         way = whole if thin is None else self._link(pace, thin.bytes)
-        task = _Task(command, counter, at, at + way.down_s, pace, whole, way, thin)
+        data = self._data(client, at)
+        task = _Task(command, counter, at, at + way.down_s, pace, whole, way, *data, thin)
         self._tasks[command.task] = task
         self._by_client[client].add(command.task)
         self.learner.opened(command.task, command.slot)
         gone_after = self._fleet.dropout_at(client, counter)
         if gone_after is not None:
-            task_s = way.down_s + self._samples[client] * _thinned(pace, thin).sample_s + way.up_s
+            task_s = way.down_s + task.samples * _thinned(pace, thin).sample_s + way.up_s
             failed = Failed(at + gone_after * task_s, client, command.task, "the client dropped out")
             self._put(failed)
         return task
@@ -234,14 +265,14 @@ class World:
         self._by_client[client].discard(number)
 
     def _probe(self, command: Probe, task: _Task) -> None:
-        batches = Batches(command.batch_size, self._samples[command.client])
+        batches = Batches(command.batch_size, task.samples)
         rates = timeline.rates(batches, task.pace, task.whole)
         task.probed_at = task.computing_from + (0.0 if self._fleet.free_probe else rates.batch_s)
         self._put(Profiled(task.probed_at + task.way.latency_s, command.client, command.task, rates))
 
     def _train(self, command: Train, task: _Task, at: float) -> None:
         work, client = command.work, command.client
-        batches = Batches(work.batch_size, self._samples[client])
+        batches = Batches(work.batch_size, task.samples)
         done, begins_at = 0, task.computing_from
         if isinstance(task.command, Probe):
             done, begins_at = timeline.progress_since_probe(
@@ -259,8 +290,10 @@ class World:
             self._put(Failed(outcome.arrives_at, client, command.task, "no layer was done in time"))
             return
         thin = task.thin
+        up_bytes = self._model.suffix_bytes[outcome.depth - 1] if thin is None else thin.bytes
+        later_s, more_bytes = self._estimates(work, task, batches, outcome)
         arrived = Arrived(
-            outcome.arrives_at,
+            outcome.arrives_at + later_s,
             client,
             command.task,
             task.command.version,
@@ -268,14 +301,27 @@ class World:
             outcome.steps,
             outcome.full_steps,
             outcome.samples,
-            self._model.suffix_bytes[outcome.depth - 1] if thin is None else thin.bytes,
+            up_bytes + more_bytes,
             outcome.cut,
             timeline.rates(batches, task.pace, task.whole),
             outcome.last_depth,
             None if thin is None else thin.share,
+            outcome.trained,
+            task.seen,
         )
         self._put(arrived)
         self.learner.will_arrive(arrived, work)
+
+    def _estimates(
+        self, work: Work, task: _Task, batches: Batches, outcome: Outcome
+    ) -> tuple[float, int]:
+        """Seconds and bytes that estimates add."""
+        if work.estimate is None or self._fleet.free_estimates:
+            return 0.0, 0
+        last = batches.samples_in(outcome.steps) - batches.samples_in(outcome.steps - 1)
+        whole_bytes = self._model.total_bytes if task.thin is None else task.thin.bytes
+        later_s = timeline.estimate_s(work, last, _thinned(task.pace, task.thin), task.way)
+        return later_s, whole_bytes if work.estimate == "gradient" else 0
 
     def _outcome(
         self, work: Work, client: int, task: _Task, batches: Batches, done: int, begins_at: float

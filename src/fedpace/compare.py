@@ -11,12 +11,11 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from time import monotonic
 
-from fedpace.api import check_device, open_result, simulate
+from fedpace.api import check_device, context_of, open_result, simulate
 from fedpace.config import Config, policy_plan
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.journal import JOURNAL, part_path
 from fedpace.core.model import ModelProfile
-from fedpace.core.policy import Context
 from fedpace.core.process import cores, end_with_parent
 from fedpace.report.summary import Summary
 from fedpace.sim.run import Standing
@@ -47,9 +46,9 @@ def labels(config: Config) -> list[str]:
         if chosen.count(label) > 1:
             raise ConfigError(f"policy {label!r} is named twice; give another setting its own label")
         plan = policy_plan(config, label)
-        stand_in = ModelProfile.even(2, 2)  # the real one takes a while, and no setting depends on it
-        context = Context(config.seed, config.clients, stand_in, plan.train.batch_size)
-        plan.kind(plan.settings, context)
+        # The real model takes a while, and no setting depends on it.
+        stand_in = ModelProfile.even(2, 2).squared(plan.kind.widths(plan.settings))
+        plan.kind(plan.settings, context_of(plan, config.seed, config.clients, stand_in))
     return chosen
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from fedpace import config as configs
 from fedpace.core.errors import ConfigError
 from fedpace.core.schedule import check_steps, step_size
+from fedpace.plan_coopt import coopt
 from fedpace.planning.deadline_bound import Constants, Problem, Users
 from fedpace.planning.deadlines import Plan, choose_rounds, plan
 from fedpace.report import plans
@@ -19,9 +20,11 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command()(coopt)
 
 ProblemFile = Annotated[
-    Path, typer.Argument(metavar="PROBLEM.toml", help="The problem, such as configs/deadlines.toml.")
+    Path,
+    typer.Argument(metavar="PROBLEM.toml", help="The problem, such as configs/plans/deadlines.toml."),
 ]
 Set = Annotated[
     list[str] | None,

@@ -13,9 +13,8 @@ import math
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import mean, stdev
 
-from runs import Runs, Settings, Study, parser
+from runs import Rows, Runs, Settings, Study, accuracies, parser, per_run
 
 from fedpace.report.summary import Summary
 
@@ -24,8 +23,6 @@ BUDGETS = {"mnist": (0.2, 0.3, 0.5, 0.8), "cifar10": (0.3, 0.4, 0.5, 0.6)}
 """Seconds a round. Those for CIFAR-10 are to each other like the paper's 1200 to 2400; with the last
 for MNIST, SALF's clients get through two thirds of the layers on average, as in the paper."""
 POLICIES = ("adel", "salf", "drop", "wait", "heterofl")
-Rows = dict[str, dict[str, Settings]]
-"""Row -> column -> config."""
 
 MODELS: dict[str, Settings] = {
     # bytes: of the model, so that a transfer takes 0.05 s at the mean bandwidth
@@ -119,7 +116,7 @@ def extract(summary: Summary) -> Settings:
     return {
         "final": summary.final_accuracy,
         "accuracy": [[round(at, 3), value] for at, value in summary.accuracy],
-        "depth": summary.mean_depth_share,
+        "depth": summary.mean_depth_share or 0.0,
         "rounds": summary.rounds,
         "clients": summary.mean_clients,
         "end_s": summary.end_s,
@@ -127,29 +124,16 @@ def extract(summary: Summary) -> Settings:
 
 
 def show(rows: Rows, runs: Runs) -> Iterator[str]:
-    columns = list(next(iter(rows.values())))
-    yield "| final accuracy, % | " + " | ".join(columns) + " |"
-    yield "|---|" + "---:|" * len(columns)
-    for row in rows:
-        yield f"| {row} | " + " | ".join(_text(runs.get(f"{row}, {c}", {})) for c in columns) + " |"
-    yield "\n| per run | rounds | clients a round | layers an update | seeds |"
-    yield "|---|---:|---:|---:|---:|"
-    for row in rows:
-        for column in columns:
-            good = [run for run in runs.get(f"{row}, {column}", {}).values() if "final" in run]
-            if good:
-                depth = mean(run["depth"] or 0.0 for run in good)
-                yield (
-                    f"| {row}, {column} | {mean(run['rounds'] for run in good):.0f} "
-                    f"| {mean(run['clients'] for run in good):.1f} | {depth:.0%} | {len(good)} |"
-                )
-
-
-def _text(by_seed: dict[str, Settings]) -> str:
-    values = [100 * run["final"] for run in by_seed.values() if run.get("final") is not None]
-    if not values:
-        return ""
-    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+    yield from accuracies(rows, runs)
+    yield from per_run(
+        rows,
+        runs,
+        {
+            "rounds": lambda run: f"{run['rounds']:.0f}",
+            "clients a round": lambda run: f"{run['clients']:.1f}",
+            "layers an update": lambda run: f"{run['depth']:.0%}",
+        },
+    )
 
 
 def main() -> None:

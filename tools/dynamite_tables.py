@@ -12,10 +12,10 @@ only prints it.
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from runs import Runs, Settings, Study, parser
+from runs import Rows, Runs, Settings, Study, accuracies, parser, per_run
 
 from fedpace.report.summary import Summary
 
@@ -43,8 +43,6 @@ ABLATIONS: dict[str, Settings] = {
     "dynamite, static tau": POLICIES["dynamite"] | {"tau": 2},
     "dynamite, uniform batch": POLICIES["dynamite"] | {"batches": "uniform"},
 }
-Rows = dict[str, dict[str, Settings]]
-"""Row -> column -> config."""
 
 
 def config(policy: Settings, **changes: Any) -> Settings:
@@ -138,28 +136,22 @@ def extract(summary: Summary) -> Settings:
         "best": summary.best_accuracy,
         "accuracy": [[round(at, 3), value] for at, value in summary.accuracy],
         "rounds": summary.rounds,
-        "money": summary.money,
+        "money": summary.money or 0.0,
         "end_s": summary.end_s,
     }
 
 
 def show(rows: Rows, runs: Runs) -> Iterator[str]:
-    columns = list(next(iter(rows.values())))
-    yield "| final accuracy, % | " + " | ".join(columns) + " |"
-    yield "|---|" + "---:|" * len(columns)
-    for row in rows:
-        yield f"| {row} | " + " | ".join(_text(runs.get(f"{row}, {c}", {})) for c in columns) + " |"
-    yield "\n| per run | rounds | money | seconds | seeds |"
-    yield "|---|---:|---:|---:|---:|"
-    for row in rows:
-        for column in columns:
-            good = [run for run in runs.get(f"{row}, {column}", {}).values() if "final" in run]
-            if good:
-                yield (
-                    f"| {row}, {column} | {mean(run['rounds'] for run in good):.0f} "
-                    f"| {mean(run['money'] or 0.0 for run in good):.1f} "
-                    f"| {mean(run['end_s'] for run in good):.0f} | {len(good)} |"
-                )
+    yield from accuracies(rows, runs)
+    yield from per_run(
+        rows,
+        runs,
+        {
+            "rounds": lambda run: f"{run['rounds']:.0f}",
+            "money": lambda run: f"{run['money']:.1f}",
+            "seconds": lambda run: f"{run['end_s']:.0f}",
+        },
+    )
 
 
 def over_rounds(rows: Rows, runs: Runs) -> Iterator[str]:
@@ -174,13 +166,6 @@ def over_rounds(rows: Rows, runs: Runs) -> Iterator[str]:
             values = [100 * run["accuracy"][mark // 10][1] for run in good]
             texts.append(f"{mean(values):.1f}" if values else "")
         yield f"| {row} | " + " | ".join(texts) + " |"
-
-
-def _text(by_seed: dict[str, Settings]) -> str:
-    values = [100 * run["final"] for run in by_seed.values() if run.get("final") is not None]
-    if not values:
-        return ""
-    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from fedpace import simulate
@@ -19,6 +20,8 @@ from fedpace.report.summary import Summary
 Settings = dict[str, Any]
 Runs = dict[str, dict[str, Settings]]
 """Key -> seed -> what came out."""
+Rows = dict[str, dict[str, Settings]]
+"""Of a table: row -> column -> config. The key of a run is "row, column"."""
 Extract = Callable[[Summary], Settings]
 """What is kept of a run; a function at module level."""
 
@@ -83,6 +86,39 @@ class Study:
             for seed, run in by_seed.items():
                 if "error" in run:
                     yield f"{key}, seed {seed}: {run['error']}"
+
+
+def accuracies(rows: Rows, runs: Runs) -> Iterator[str]:
+    """A Markdown table of final accuracies: mean and standard deviation over seeds."""
+    columns = list(next(iter(rows.values())))
+    yield "| final accuracy, % | " + " | ".join(columns) + " |"
+    yield "|---|" + "---:|" * len(columns)
+    for row in rows:
+        texts = []
+        for column in columns:
+            values = [100 * run["final"] for run in _good(runs, row, column)]
+            spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
+            texts.append(f"{mean(values):.1f}{spread}" if values else "")
+        yield f"| {row} | " + " | ".join(texts) + " |"
+
+
+def per_run(rows: Rows, runs: Runs, shown: Mapping[str, Callable[[Settings], str]]) -> Iterator[str]:
+    """A Markdown table of means over seeds: heading -> how to write it."""
+    yield f"\n| per run | {' | '.join(shown)} | seeds |"
+    yield "|---|" + "---:|" * (len(shown) + 1)
+    for row, columns in rows.items():
+        for column in columns:
+            good = _good(runs, row, column)
+            if good:
+                numbers = {k for k, value in good[0].items() if isinstance(value, int | float)}
+                means = {name: mean(run[name] for run in good) for name in numbers}
+                texts = [write(means) for write in shown.values()]
+                yield f"| {row}, {column} | {' | '.join(texts)} | {len(good)} |"
+
+
+def _good(runs: Runs, row: str, column: str) -> list[Settings]:
+    found = runs.get(f"{row}, {column}", {}).values()
+    return [run for run in found if run.get("final") is not None]
 
 
 def _hash(config: Settings) -> str:

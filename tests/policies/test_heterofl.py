@@ -4,7 +4,8 @@ from fedpace.core.commands import Aggregate, Cancel, Note, SetTimer, Train, Work
 from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.events import Failed, Joined, Left, Rates, Timer
 from fedpace.core.model import LayerCost, ModelProfile, Width
-from fedpace.policies.heterofl import DEADLINE, HeteroFL, HeteroFLSettings, task_s
+from fedpace.policies.heterofl import HeteroFL, HeteroFLSettings, task_s
+from fedpace.policies.waiting import DEADLINE
 
 from .conftest import TEN_LAYERS, of
 

@@ -14,16 +14,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Annotated
 
-from fedpace.core.commands import Aggregate, Cancel, CancelTimer, Command, Note, SetTimer, Train, Work
+from fedpace.core.commands import Work
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Rates, Started, Timer
+from fedpace.core.events import Arrived, Rates
 from fedpace.core.model import ModelProfile, Width
-from fedpace.core.policy import Commands, Context, Policy
-from fedpace.core.roster import Roster
+from fedpace.core.policy import Commands, Context
 from fedpace.core.rounding import TOLERANCE
-from fedpace.policies.checks import at_least, resolve
-
-DEADLINE = "deadline"
+from fedpace.policies.checks import at_least
+from fedpace.policies.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def task_s(rates: Rates, work: Work, model: ModelProfile, width: Width | None) -
     return fixed_s + size * (rates.down_s + rates.up_s - fixed_s) + compute * steps * rates.batch_s
 
 
-class HeteroFL(Policy[HeteroFLSettings]):
+class HeteroFL(Waiting[HeteroFLSettings]):
     """Synchronous rounds in which slow clients train the leading channels of every layer only."""
 
     Settings = HeteroFLSettings
@@ -79,72 +77,24 @@ class HeteroFL(Policy[HeteroFLSettings]):
         return tuple(level for level in settings.levels if level != 1)
 
     def __init__(self, settings: HeteroFLSettings, context: Context) -> None:
-        super().__init__(settings, context)
-        self._n = resolve("n", settings.n, context.clients, context.clients, "clients are in the fleet")
-        if settings.quorum > self._n:
-            raise ConfigError(
-                f"quorum is {settings.quorum}, but a round has {self._n} clients; "
-                f"set quorum between 0 and {self._n}"
-            )
+        super().__init__(settings, context, settings.n, settings.deadline_s, settings.quorum)
         self._work = context.work(settings.epochs)
         self._levels = [None if share == 1 else context.model.width(share) for share in settings.levels]
-        self._roster = Roster()
         self._rates: dict[int, Rates] = {}
         """As last measured; of those who have left, too, and not of those who were late."""
-        self._version = self._draws = 0
-        self._started = self._in_round = self._overdue = False
-        self._open: dict[int, int] = {}
-        self._arrived: list[Arrived] = []
 
-    def on_started(self, event: Started) -> Commands:
-        self._started = True
-        return self._begin(event.at)
-
-    def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples, event.most)
-        if not self._started:
-            return ()
-        if not self._in_round:
-            return self._begin(event.at)
-        return () if self._open else self._ask(1)
-
-    def on_left(self, event: Left) -> Commands:
-        self._roster.leave(event.client)
-        return ()
+    def works(self, clients: list[int]) -> Iterator[Work]:
+        target_s = self._target_s()
+        for client in clients:
+            level = self._level(client, target_s)
+            yield replace(self._work, width=None if level is None else level.share)
 
     def on_arrived(self, event: Arrived) -> Commands:
-        self._roster.hear(event.client, event.seen)
-        del self._open[event.client]
         self._rates[event.client] = event.rates
-        self._arrived.append(event)
-        return self._end_or_wait(event.at)
+        return super().on_arrived(event)
 
-    def on_failed(self, event: Failed) -> Commands:
-        del self._open[event.client]
-        self._roster.release(event.client)
-        return self._end_or_wait(event.at)
-
-    def on_timer(self, event: Timer) -> Commands:
-        self._overdue = True
-        return self._end_or_wait(event.at)
-
-    def _begin(self, at: float) -> Iterator[Command]:
-        self._in_round = self._roster.idle > 0
-        if not self._in_round:
-            return
-        self._overdue = False
-        yield from self._ask(self._n)
-        if self.settings.deadline_s is not None:
-            yield SetTimer(DEADLINE, at + self.settings.deadline_s * (1 + self.context.slack))
-
-    def _ask(self, count: int) -> Iterator[Command]:
-        self._draws += 1
-        target_s = self._target_s()
-        for client in self._roster.draw(count, self.generator("sample", self._draws)):
-            self._open[client] = self.new_task()
-            level = self._level(client, target_s)
-            work = replace(self._work, width=None if level is None else level.share)
-            yield Train(client, self._open[client], self._version, work)
+    def was_late(self, client: int) -> None:
+        self._rates.pop(client, None)
 
     def _target_s(self) -> float:
         """0 as long as nobody is known: then everybody gets the narrowest level anyway."""
@@ -164,32 +114,3 @@ class HeteroFL(Policy[HeteroFLSettings]):
 
     def _task_s(self, rates: Rates, level: Width | None) -> float:
         return task_s(rates, self._work, self.context.model, level)
-
-    def _end_or_wait(self, at: float) -> Commands:
-        here = len(self._arrived)
-        if here >= self._n or (self._overdue and here >= self.settings.quorum):
-            return self._end(at)
-        if self._open:
-            return ()
-        # Everybody has arrived or failed.
-        if here >= max(self.settings.quorum, 1):
-            return self._end(at)
-        return self._ask(max(self.settings.quorum, 1) - here)
-
-    def _end(self, at: float) -> Iterator[Command]:
-        yield CancelTimer(DEADLINE)
-        for client, task in self._open.items():
-            yield Cancel(client, task, "late")
-            self._roster.release(client)
-            self._rates.pop(client, None)
-        for update in self._arrived:
-            self._roster.release(update.client)
-        if not self._arrived:
-            yield Note("empty round: nobody arrived")
-        yield Aggregate(
-            tuple(update.task for update in self._arrived),
-            tuple(float(self._roster.samples(update.client)) for update in self._arrived),
-        )
-        self._version += 1
-        self._open, self._arrived = {}, []
-        yield from self._begin(at)

@@ -8,7 +8,7 @@ import pytest
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Aggregate, Finish, Measure, Note, Train
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Measured, Rates
+from fedpace.core.events import Failed, Joined, Left, Measured, Rates
 from fedpace.planning import coopt
 from fedpace.policies.dynamic_tau import DynamicTau, drift
 from fedpace.policies.dynamite import Dynamite
@@ -249,6 +249,17 @@ def test_with_more_drift_dynamic_tau_takes_fewer_steps(stage):
     assert taus == sorted(taus, reverse=True)
     assert taus[0] > 1
     assert taus[-1] == 1
+
+
+def test_where_all_clients_are_new_dynamic_tau_goes_on(stage):
+    made = started(stage, DynamicTau, budget=Budget(time_s=1000.0))
+    answered(made, deliver(made, 4.0), 4.0)
+    for client in range(3):
+        task = made.open_tasks()[client].task
+        made.tell(Left(5.0, client))
+        made.tell(Failed(5.0, client, task, "the client left"))
+    made.session.policy.devices.clear()
+    assert len(of(Train, made.tell(Joined(6.0, 1, 200)))) == 1
 
 
 def test_drift_is_none_for_one_step_and_grows(stage):

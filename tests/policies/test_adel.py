@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from fedpace.core.budget import Budget
 from fedpace.core.commands import Aggregate, Finish, Measure, Note, SetTimer, Train
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Left, Measured, Rates, Timer
@@ -265,6 +266,18 @@ def test_wrong_settings_are_refused(settings, part):
 def test_wrong_constants_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         ConstantSettings(**wrong)
+
+
+def test_the_runs_time_budget_is_the_policys_where_it_has_none_of_its_own(stage):
+    made = stage(ADEL, model=FIVE, constants=GIVEN, budget=Budget(time_s=100.0))
+    assert of(SetTimer, made.first)[0].at == pytest.approx(5.0)
+
+
+def test_an_estimate_that_is_no_measurement_is_left_out(stage):
+    made, said = warmed(stage, budget_s=130.0, rounds=6, constants=ConstantSettings(1.0, None, 1.0))
+    said = made.tell(Measured(10.0, of(Measure, said)[0].request, (1e200, 4.0, 4.0)))
+    expected = plan(problem([0.1 / (1 + 0.2 * t) for t in range(1, 7)]), 120.0)
+    assert [command.work.batch_size for command in of(Train, said)] == expected.batches[0].tolist()
 
 
 def test_a_budget_is_needed(stage):

@@ -18,8 +18,9 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
 from fedpace.planning.deadline_bound import Constants, Problem, Users
 from fedpace.planning.deadlines import Plan, choose_rounds, fitting_rounds, plan
+from fedpace.policies.answers import Estimate
 from fedpace.policies.checks import at_least
-from fedpace.policies.layered import Averaging, Estimate, Layered, Round, Times
+from fedpace.policies.layered import Averaging, Layered, Round, Times
 
 _INSTEAD: dict[str, str] = {
     "gradient": "; it is taken to be 1",
@@ -57,7 +58,9 @@ class ConstantSettings:
 
 @dataclass(frozen=True, slots=True)
 class ADELSettings:
-    budget_s: Annotated[float | None, "T_tot: seconds that training may take in all; needed"] = None
+    budget_s: Annotated[
+        float | None, "T_tot: seconds that training may take in all; default: the run's budget.time_s"
+    ] = None
     rounds: Annotated[int, "R: rounds that the budget is for, the warm-up not counted"] = 100
     choose_rounds: Annotated[
         bool, "as many of `rounds` as give the smallest bound; needs convexity and distance"
@@ -103,17 +106,18 @@ class ADEL(Layered[ADELSettings]):
     Settings = ADELSettings
 
     def __init__(self, settings: ADELSettings, context: Context) -> None:
-        if settings.budget_s is None:
-            raise ConfigError("budget_s is not set; give the seconds that training may take in all")
+        budget_s = settings.budget_s or context.budget.time_s
+        if budget_s is None:
+            raise ConfigError("budget_s is not set; give it, or budget.time_s, the time for all rounds")
         known = settings.constants
         unknown: tuple[Estimate, ...] = tuple(
             name for name in ("gradient", "noise", "smoothness") if getattr(known, name) is None
         )
-        warm_up_s = settings.warm_up * settings.budget_s
+        warm_up_s = settings.warm_up * budget_s
         super().__init__(
-            settings, context, settings.averaging, settings.times, warm_up_s, settings.budget_s, unknown
+            settings, context, settings.averaging, settings.times, warm_up_s, budget_s, unknown
         )
-        self._budget_s = settings.budget_s
+        self._budget_s = budget_s
         self._wanted = self._last = settings.rounds  # the last round; the warm-up is round 0
         self._planned: _Planned | None = None
         self._constants: Constants | None = None
@@ -207,8 +211,9 @@ class ADEL(Layered[ADELSettings]):
         """Given, or measured in the warm-up: root mean squares over those who could tell."""
         if self._constants is None:
             given = self.settings.constants
+            factors: dict[str, float] = {**given.factors}
             found = {
-                name: given.factors.get(name, 1.0) * _root_mean_square(self.estimates[name].values())
+                name: factors.get(name, 1.0) * _root_mean_square(self.estimates[name].values())
                 for name in self._measure
             }
             gradient = found.get("gradient", given.gradient)

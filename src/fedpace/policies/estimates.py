@@ -8,7 +8,8 @@ gets next, so that a client has to keep neither its model nor its batch.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedpace.policies.stepped import Device, Estimate
+from fedpace.policies.answers import Estimate
+from fedpace.policies.stepped import Device
 
 MEASURED: tuple[Estimate, ...] = ("loss", "gradient", "noise", "change", "smoothness", "spread")
 

@@ -32,6 +32,7 @@ from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
 from fedpace.planning.reach import missed_by
+from fedpace.policies.answers import Estimate, by_client
 
 S = TypeVar("S")
 END = "round ends"
@@ -39,7 +40,6 @@ SILENT = 3
 """After so many rounds in a row without a layer a client is asked like a newcomer."""
 EVIDENCE = 15.0
 """So many misses, or reaches, of a layer have to fail to come before chance is given up: e^-15."""
-Estimate = Literal["gradient", "noise", "smoothness"]
 Times = Literal["auto", "exponential", "steady"]
 
 
@@ -181,12 +181,7 @@ class Layered(Policy[S]):
         return self._warm_up_over(event.at)
 
     def on_measured(self, event: Measured) -> Commands:
-        what = self._requests.pop(event.request)
-        self.estimates[what] = {
-            update.client: value
-            for update, value in zip(self._arrived, event.values, strict=True)
-            if value is not None
-        }
+        self.estimates[self._requests.pop(event.request)] = by_client(self._arrived, event)
         return () if self._requests else self._aggregate(event.at)
 
     # A round begins

@@ -8,7 +8,7 @@ steps, and if not even one fits, the run ends.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from fedpace.core.budget import Ledger
 from fedpace.core.commands import Aggregate, Command, Finish, Measure, Note, Train, Work
@@ -17,11 +17,9 @@ from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Measured, 
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
+from fedpace.policies.answers import Estimate, by_client
 
 S = TypeVar("S")
-SENSIBLE = 1e100
-"""Beyond this a number is no measurement."""
-Estimate = Literal["gradient", "noise", "smoothness", "loss", "change", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +117,7 @@ class Stepped(Policy[S]):
         return self._end_or_wait(event.at)
 
     def on_measured(self, event: Measured) -> Commands:
-        what = self._requests.pop(event.request)
-        self._answers[what] = {
-            update.client: value
-            for update, value in zip(self._arrived, event.values, strict=True)
-            if value is not None and abs(value) <= SENSIBLE
-        }
+        self._answers[self._requests.pop(event.request)] = by_client(self._arrived, event)
         if self._requests:
             return ()
         self.learn(self._answers)

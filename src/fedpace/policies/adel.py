@@ -211,7 +211,7 @@ class ADEL(Layered[ADELSettings]):
         """Given, or measured in the warm-up: root mean squares over those who could tell."""
         if self._constants is None:
             given = self.settings.constants
-            factors: dict[str, float] = {**given.factors}
+            factors = {str(name): factor for name, factor in given.factors.items()}
             found = {
                 name: factors.get(name, 1.0) * _root_mean_square(self.estimates[name].values())
                 for name in self._measure

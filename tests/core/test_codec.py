@@ -99,7 +99,17 @@ messages = st.one_of(
         Measure,
         whole,
         st.sampled_from(
-            ["norm", "divergence", "gradient", "noise", "smoothness", "loss", "change", "spread"]
+            [
+                "norm",
+                "divergence",
+                "gradient",
+                "noise",
+                "smoothness",
+                "loss",
+                "slope",
+                "change",
+                "spread",
+            ]
         ),
         numbers,
         floats,

@@ -19,6 +19,7 @@ from fedpace.learn.pool import Processes
 from fedpace.learn.steps import Eager
 from fedpace.learn.stopped import backward_until
 from fedpace.learn.task import Task
+from fedpace.learn.tasks import image_task
 from fedpace.learn.train import Trainer, TrainSettings
 from fedpace.learn.weights import Weights
 from tests.learn.learning_toys import normed, task
@@ -61,6 +62,14 @@ def close(one, other, params, buffers=1e-5):
     assert torch.equal(one.counters.cpu(), other.counters.cpu())
     assert (one.params.cpu() - other.params.cpu()).abs().max() < params
     assert one.buffers.numel() == 0 or (one.buffers.cpu() - other.buffers.cpu()).abs().max() < buffers
+
+
+def estimates_agree(one, other):
+    for name in ("gradient", "noise", "smoothness", "loss", "change", "slope"):
+        found, expected = getattr(one.estimates, name), getattr(other.estimates, name)
+        assert found == pytest.approx(expected, rel=0.01), name
+    scale = other.gradient.abs().max()
+    assert (one.gradient.cpu() - other.gradient).abs().max() < 1e-3 * scale
 
 
 def devices(update):
@@ -130,11 +139,22 @@ def test_a_learning_rate_that_decays_and_estimates_are_those_of_a_cpu():
     settings = TrainSettings(lr=0.1, decay=0.5, options={"momentum": 0.9})
     cpu, gpu = both(task(steady, clients=(13, 21)), settings)
     assert isinstance(gpu._whole.steps, Eager)
-    work = job(depth=4, version=3, estimate="numbers")
+    work = job(depth=4, version=3, estimate="gradient")
     one, two = gpu.run(work, gpu.initial()), cpu.run(work, cpu.initial())
     close(one, two, 1e-4, 1e-4)
-    for name in ("gradient", "noise", "smoothness"):
-        assert getattr(one.estimates, name) == pytest.approx(getattr(two.estimates, name), rel=0.01)
+    estimates_agree(one, two)
+
+
+@pytest.mark.parametrize("model", ["svm", "lrn-cnn"])
+def test_dynamites_models_train_and_estimate_as_on_a_cpu(model):
+    data = load_shipped()
+    cpu, gpu = both(
+        image_task("shipped", model, data).divided([torch.arange(150).numpy()]), TrainSettings(lr=0.003)
+    )
+    work = job(client=0, steps=5, depth=gpu.layout.depth, batch_size=30, estimate="gradient")
+    one, two = gpu.run(work, gpu.initial()), cpu.run(work, cpu.initial())
+    close(one, two, 1e-5)
+    estimates_agree(one, two)
 
 
 def test_a_thinner_model_trains_as_on_a_cpu():

@@ -20,7 +20,7 @@ from fedpace.learn.weights import Estimates, Weights
 from tests.learn.learning_toys import normed, plain, task
 from tests.learn.test_training import SEED, job, same
 
-NOTHING = Estimates(*(math.nan,) * 5)
+NOTHING = Estimates(*(math.nan,) * 6)
 
 
 def store_of(trainer):
@@ -145,6 +145,7 @@ def test_what_cannot_be_known_is_nan():
     still.new = still.old
     assert math.isnan(still.estimate().smoothness)
     assert math.isnan(still.estimate().change)
+    assert math.isnan(still.estimate().slope)
     assert still.estimate().noise > 0
     assert still.estimate().loss > 0
 
@@ -171,6 +172,7 @@ def test_everything_about_a_quadratic_is_exact(client):
     assert found.smoothness == pytest.approx(np.linalg.norm(A @ moved) / length, rel=1e-5)
     change = abs(made.value(client, made.old + moved) - made.value(client, made.old)) / length**2
     assert found.change == pytest.approx(change, rel=1e-5)
+    assert found.slope == pytest.approx(change * length, rel=1e-5)
     np.testing.assert_allclose(update.gradient.numpy(), made.slope(client), rtol=1e-5)
     assert update.gradient.dtype == torch.float32
 
@@ -219,7 +221,7 @@ def test_a_nan_of_one_client_stays_its_own():
         store.put(client, update)
     for client in (0, 2):
         clean.put(client, made.run(client))
-    for what in ("gradient", "noise", "smoothness", "loss", "change", "spread"):
+    for what in ("gradient", "noise", "smoothness", "loss", "slope", "change", "spread"):
         found = store.measure(Measure(1, what, (0, 1, 2), (1.0, 5.0, 2.0)))
         assert math.isnan(found[1])
         assert (found[0], found[2]) == clean.measure(Measure(2, what, (0, 2), (1.0, 2.0)))

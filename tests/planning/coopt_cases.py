@@ -34,6 +34,7 @@ def constants_at_random(rng):
 
 def at_random(rng, clients, data=1000, prices=1, tau_max=12):
     """Some are short of time, some of money, some of both; in others only the data are a limit.
+    In half of them clients do more than their steps.
 
     prices: 1: one for all; 3: of three kinds; 0: every client has its own.
     """
@@ -46,7 +47,8 @@ def at_random(rng, clients, data=1000, prices=1, tau_max=12):
         0: tuple(cost * rng.lognormal(0, 1, clients)),
     }[prices]
     rounds, round_cost = int(rng.integers(1, 200)), float(rng.uniform(0, 5))
-    least_s = (1 / speeds + links).max()
+    extra = rng.uniform(0, 4, clients) * (rng.random() < 0.5)
+    least_s = ((1 + extra) / speeds + links).max()
     least = np.broadcast_to(costs, clients).sum()
     room_s, room = 10 ** rng.uniform(0, 2, 2)
     budget = Budget(
@@ -57,7 +59,11 @@ def at_random(rng, clients, data=1000, prices=1, tau_max=12):
         round_cost,
     )
     fleet = Clients(
-        tuple(samples.tolist()), tuple(10 ** rng.uniform(-2, 2, clients)), tuple(speeds), tuple(links)
+        tuple(samples.tolist()),
+        tuple(10 ** rng.uniform(-2, 2, clients)),
+        tuple(speeds),
+        tuple(links),
+        extra_steps=tuple(extra) if extra.any() else None,
     )
     return Problem(fleet, constants_at_random(rng), budget, tau_max)
 
@@ -92,7 +98,7 @@ def kept(problem, tau, sizes, compute_s=None):
     clients, budget = problem.clients, problem.budget
     if compute_s is None:
         compute_s = sizes / np.array(clients.samples_per_s)
-    seconds = budget.rounds * (tau * compute_s + np.array(clients.link_s)).max(axis=-1)
+    seconds = budget.rounds * ((tau + clients.extra) * compute_s + clients.link_s).max(axis=-1)
     costs = np.broadcast_to(budget.sample_cost, len(clients))
     money = budget.rounds * (tau * (sizes * costs).sum(axis=-1) + budget.round_cost)
     in_time = True if budget.deadline_s is None else seconds <= budget.deadline_s * (1 + 1.1e-9)

@@ -106,9 +106,10 @@ def real_batch(problem, tau):
         per_round = budget.money * a_round - budget.round_cost
         most.append(per_round / (budget.sample_cost * tau * len(clients)))
     if budget.deadline_s is not None:
+        extra = clients.extra_steps or (0.0,) * len(clients)
         most += [
-            p * (budget.deadline_s * a_round - t) / tau
-            for p, t in zip(clients.samples_per_s, clients.link_s, strict=True)
+            p * (budget.deadline_s * a_round - t) / (tau + e)
+            for p, t, e in zip(clients.samples_per_s, clients.link_s, extra, strict=True)
         ]
     return min(most)
 
@@ -201,7 +202,8 @@ def test_a_plan_keeps_every_limit_and_says_what_it_costs(problem, planner):
     assert (found.batches <= found.largest).all()
     assert problem.tau_min <= found.tau <= problem.tau_max
     assert kept(problem, found.tau, found.batches[None]).all()
-    seconds = found.tau * found.batches / np.array(clients.samples_per_s) + clients.link_s
+    steps = found.tau + clients.extra
+    seconds = steps * found.batches / np.array(clients.samples_per_s) + clients.link_s
     costs = np.broadcast_to(budget.sample_cost, len(clients))
     assert math.isclose(found.round_s, seconds.max(), rel_tol=1e-8)
     assert math.isclose(

@@ -42,7 +42,8 @@ def test_a_deadline_that_is_too_short_is_refused_with_the_smallest_that_works(pr
         assert planner(limited(problem, deadline_s=least)).tau == 1
         with pytest.raises(ConfigError):
             planner(limited(problem, deadline_s=float(named) * (1 - 3e-5)))
-        needed = 1 / np.array(problem.clients.samples_per_s) + problem.clients.link_s
+        clients = problem.clients
+        needed = (1 + clients.extra) / np.array(clients.samples_per_s) + clients.link_s
         assert int(client) == int(needed.argmax())
 
 

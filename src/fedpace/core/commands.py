@@ -156,12 +156,15 @@ class Measure:
     estimates, about the loss on the last batch, else None: gradient: norm of its gradient at the
     model that the client got; noise: root of the variance of one sample's gradient there;
     smoothness: change of the gradient by training, over the distance that the model moved; loss: the
-    loss at the model that the client got; change: change of the loss by training, over that distance
-    squared. Where the work asked for the gradient, spread: its distance from their weighted mean.
+    loss at the model that the client got; slope: change of the loss by training, over that distance;
+    change: over its square. Where the work asked for the gradient, spread: its distance from their
+    weighted mean.
     """
 
     request: int
-    what: Literal["norm", "divergence", "gradient", "noise", "smoothness", "loss", "change", "spread"]
+    what: Literal[
+        "norm", "divergence", "gradient", "noise", "smoothness", "loss", "slope", "change", "spread"
+    ]
     tasks: tuple[int, ...]
     weights: tuple[float, ...] = ()
 

@@ -27,7 +27,8 @@ def estimate(
 
     gradient: |grad F(old)|; noise: sigma, where sigma^2 is the variance of one sample's gradient at
     `old` summed over its numbers, NaN for a batch of one; smoothness: |grad F(w) - grad F(old)| /
-    |w - old|; loss: F(old); change: |F(w) - F(old)| / |w - old|^2; both ratios NaN where nothing moved.
+    |w - old|; loss: F(old); slope: |F(w) - F(old)| / |w - old|; change: the same over |w - old|^2;
+    ratios are NaN where nothing moved.
     Also grad F(old) itself, float64 and flat, where the model is.
     """
     point = _Point(bound, loss)
@@ -46,10 +47,11 @@ def estimate(
         for module, training in modes:
             module.training = training
     moved = _norm(now.params.double() - old.params)
-    smoothness, change = math.nan, math.nan
+    smoothness, slope = math.nan, math.nan
     if moved:
-        smoothness, change = _norm(there - here) / moved, abs(float(after - before)) / moved**2
-    return Estimates(_norm(here), noise, smoothness, float(before), change), here
+        smoothness, slope = _norm(there - here) / moved, abs(float(after - before)) / moved
+    change = slope / moved if moved else math.nan
+    return Estimates(_norm(here), noise, smoothness, float(before), change, slope), here
 
 
 class _Point:

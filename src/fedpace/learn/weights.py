@@ -34,6 +34,7 @@ class Estimates:
     smoothness: float
     loss: float = math.nan
     change: float = math.nan
+    slope: float = math.nan
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,7 +119,8 @@ def plan_uniform(problem: Problem, horizon: int | None = None, whole: bool = Tru
     taus, room = _allowed(problem, _one_sample_s(problem))
     clients, price = problem.clients, math.fsum(problem.sample_costs)
     paid = problem.budget.steps_money / price if price > 0 else math.inf
-    real = np.minimum(np.maximum(min(paid, room.min()) / taus, 1), clients.largest.min())
+    timely = np.array([(room / (tau + clients.extra)).min() for tau in taus])
+    real = np.minimum(np.maximum(np.minimum(paid / taus, timely), 1), clients.largest.min())
     fixed, noise = parts(problem, taus, horizon)
     weight = clients.weights.sum()
     bounds = fixed + noise * weight / (np.floor(real) if whole else real)
@@ -129,11 +130,11 @@ def plan_uniform(problem: Problem, horizon: int | None = None, whole: bool = Tru
         problem,
         tau,
         np.full(len(clients), size, dtype=float),
-        np.minimum(clients.largest, np.floor(room / tau)),
+        np.minimum(clients.largest, np.floor(room / (tau + clients.extra))),
         float(fixed[best] + noise[best] * weight / size),
         0.0,
         (taus, bounds),
-        tau * size * _one_sample_s(problem),
+        (tau + clients.extra) * size * _one_sample_s(problem),
     )
 
 
@@ -172,7 +173,7 @@ def _search(
     # No batches are better than real ones without caps (18), nor than the caps without a price.
     sums = np.maximum(np.sqrt(weights * prices).sum() ** 2 / spendable, (weights / data).sum())
     if by_batch:
-        sums = np.maximum(sums, taus * (weights / room).sum())
+        sums = np.maximum(sums, taus * (weights / room).sum() + (weights / room * clients.extra).sum())
     hoped = fixed + noise * sums * (1 - TOLERANCE)
 
     bounds, lowest, unit = np.full(len(taus), np.nan), math.inf, None
@@ -181,7 +182,7 @@ def _search(
         if not all_taus and hoped[place] > best[0]:
             break
         tau = int(taus[place])
-        largest = np.minimum(data, np.floor(room / tau)) if by_batch else data
+        largest = np.minimum(data, np.floor(room / (tau + clients.extra))) if by_batch else data
         guess = None if unit is None else unit * tau**2  # batches fall like 1 / tau
         batches, slack, level = share(weights, prices, largest, float(spendable[place]), guess)
         unit = None if level is None else level / tau**2
@@ -190,7 +191,7 @@ def _search(
         lowest = min(lowest, float(fixed[place] + noise[place] * (total - slack)))
         best = min(best, (float(bounds[place]), tau, batches, largest), key=lambda found: found[:2])
     found, tau, batches, largest = best
-    compute_s = tau * (batches * one_s if by_batch else one_s)
+    compute_s = (tau + clients.extra) * (batches * one_s if by_batch else one_s)
     excess = max(found - lowest, 0.0) if math.isfinite(found) else 0.0
     return _plan(problem, tau, batches, largest, found, excess, (taus, bounds), compute_s)
 
@@ -248,9 +249,11 @@ def _allowed(problem: Problem, one_s: np.ndarray) -> tuple[np.ndarray, np.ndarra
         )
     room = (budget.round_limit_s - np.asarray(clients.link_s, dtype=float)) / one_s
     price = math.fsum(costs)
-    most = min(float(room.min()), budget.steps_money / price if price > 0 else math.inf)
+    most = min(
+        float((room - clients.extra).min()), budget.steps_money / price if price > 0 else math.inf
+    )
     last = max(math.floor(min(most, problem.tau_max)), problem.tau_min)
-    return np.arange(problem.tau_min, last + 1), np.maximum(room, last)
+    return np.arange(problem.tau_min, last + 1), np.maximum(room, last + clients.extra)
 
 
 def _one_sample_s(problem: Problem) -> np.ndarray:
@@ -260,7 +263,8 @@ def _one_sample_s(problem: Problem) -> np.ndarray:
 
 def _needed_s(problem: Problem, one_s: np.ndarray) -> np.ndarray:
     """The shortest round of every client."""
-    seconds: np.ndarray = problem.tau_min * one_s + np.asarray(problem.clients.link_s, dtype=float)
+    steps = problem.tau_min + problem.clients.extra
+    seconds: np.ndarray = steps * one_s + np.asarray(problem.clients.link_s, dtype=float)
     return seconds
 
 

@@ -5,9 +5,10 @@
     bound(tau, s) = q^(K tau) G0 + (1 - q^K)/(1 - q) *
         ( beta eta^2 (1 - q^tau) / (2 D^2 (1 - q)) * sum_i M_i D_i^2 / s_i + rho h(tau)^2 )       (11)
 
-    K (tau s_i / p_i + t_ui) <= theta (8),    K (tau sum_i a_i s_i + b) <= R (9),
+    K ((tau + e_i) s_i / p_i + t_ui) <= theta (8),    K (tau sum_i a_i s_i + b) <= R (9),
     1 <= s_i <= D_i and tau_min <= tau <= tau_max (10)
 
+e_i is 0 in the paper: what clients do besides their tau steps, which takes time and is not paid.
 With K = 1 the bound is the marginal one of the next round (30), G0 being the loss of now.
 
 A budget counts as kept when it is exceeded by at most 1e-9 of itself: plans fill it to the last bit.
@@ -37,6 +38,8 @@ class Clients:
     """t_ui: what a round spends on transfers."""
     stored: Sequence[int] | None = None
     """B_i: samples that it can draw a batch from; None: all its samples."""
+    extra_steps: Sequence[float] | None = None
+    """Steps that a round takes the time of besides tau, such as for estimates; None: none."""
 
     def __post_init__(self) -> None:
         numbers = {
@@ -47,6 +50,8 @@ class Clients:
         }
         if self.stored is not None:
             numbers["stored"] = _numbers("stored", self.stored, least=1)
+        if self.extra_steps is not None:
+            numbers["extra_steps"] = _numbers("extra_steps", self.extra_steps, least=0)
         for name, found in numbers.items():
             if len(found) != len(self.samples):
                 raise ConfigError(
@@ -67,6 +72,11 @@ class Clients:
             else np.minimum(samples, np.asarray(self.stored, dtype=float))
         )
         return most
+
+    @property
+    def extra(self) -> np.ndarray:
+        """Steps besides tau of every client."""
+        return np.asarray([0.0] if self.extra_steps is None else self.extra_steps, dtype=float)
 
     @property
     def weights(self) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from fedpace.core.events import Arrived, Measured
 
-Estimate = Literal["gradient", "noise", "smoothness", "loss", "change", "spread"]
+Estimate = Literal["gradient", "noise", "smoothness", "loss", "slope", "change", "spread"]
 SENSIBLE = 1e100
 """Beyond this a number is no measurement."""
 

@@ -1,14 +1,14 @@
 """Dynamic tau (Wang et al., IEEE JSAC 2019): local steps chosen anew for every round, batches fixed.
 
-With T = K tau local steps in all, K rounds being what time and money allow at tau steps each, the bound
-on the loss is
+With T = K tau local steps in all, K rounds being what all the time and money allow at tau steps each,
+the bound on the loss is
 
     1 / (2 eta phi T) + sqrt(1 / (4 eta^2 phi^2 T^2) + rho h(tau) / (eta phi tau)) + rho h(tau)
 
     h(tau) = delta/beta ((eta beta + 1)^tau - 1) - eta delta tau
 
 and tau is where it is smallest, at most `growth` times the last one. rho, beta and delta are estimated
-as DYNAMITE does (`estimates`); rho is here a Lipschitz constant, |F_i - F| / |w_i - w|.
+as DYNAMITE does (`estimates`); rho is here a Lipschitz constant, |F_i(w_i) - F_i(w)| / |w_i - w|.
 """
 
 import math
@@ -61,15 +61,14 @@ class DynamicTau(Stepped[DynamicTauSettings]):
     Settings = DynamicTauSettings
 
     def __init__(self, settings: DynamicTauSettings, context: Context) -> None:
-        super().__init__(settings, context, MEASURED)
-        self._estimates = Estimates(0.0)
+        super().__init__(settings, context, (*MEASURED, "slope"))
+        self.estimates = Estimates(0.0)
         self._lipschitz = 0.0
         self._last = 1
 
     def learn(self, answers: Mapping[Estimate, Mapping[int, float]]) -> None:
-        self._estimates.update(answers, self.devices)
-        slope = weighted(answers["gradient"], self.devices)
-        # Over the short way of a round the loss changes by its slope.
+        self.estimates.update(answers, self.devices, self.sizes)
+        slope = weighted(answers["slope"], self.devices)
         self._lipschitz = self._lipschitz if slope is None else slope
 
     def next_round(self, clients: list[int], at: float) -> Round | Finish:
@@ -78,10 +77,10 @@ class DynamicTau(Stepped[DynamicTauSettings]):
             return over
         size = self.context.batch_size
         batches = {client: min(size, self.devices[client].held) for client in clients}
-        if not self._estimates.known:
+        if not self.estimates.known:
             return Round(1, batches)
         most = min(self.settings.tau_max, max(int(self.settings.growth * self._last), 1))
-        rounds = [self._rounds(tau, batches, at) for tau in range(1, most + 1)]
+        rounds = [self._rounds(tau, batches) for tau in range(1, most + 1)]
         bounds = [
             self.bound(tau, count) if count >= 1 else math.inf
             for tau, count in enumerate(rounds, start=1)
@@ -89,27 +88,24 @@ class DynamicTau(Stepped[DynamicTauSettings]):
         self._last = min(range(most), key=lambda index: bounds[index]) + 1
         return Round(self._last, batches)
 
-    def _rounds(self, tau: int, batches: Mapping[int, int], at: float) -> float:
-        """K: how many rounds of tau steps are left."""
-        budget, left = self.context.budget, []
+    def _rounds(self, tau: int, batches: Mapping[int, int]) -> float:
+        """K: how many rounds of tau steps the budgets are for."""
+        budget, fit = self.context.budget, []
         if budget.money is not None:
             step_money = sum(budget.of(client) * size for client, size in batches.items())
-            left.append(self.ledger.left / max(step_money * tau + budget.round_cost, 1e-300))
+            fit.append(budget.money / max(step_money * tau + budget.round_cost, 1e-300))
         if budget.time_s is not None:
-            taken = (
-                tau * size / device.samples_per_s + device.link_s
-                for client, size in batches.items()
-                if (device := self.devices[client]).samples_per_s is not None
-            )
-            round_s = max(taken, default=0.0)  # only newcomers: their speed is not known
-            left.append((budget.time_s - at) / max(round_s, 1e-300))
+            taken = (self.devices[client].round_s(tau, size) for client, size in batches.items())
+            # Of newcomers alone nothing is known.
+            round_s = max((seconds for seconds in taken if seconds is not None), default=0.0)
+            fit.append(self.left_s(0.0) / max(round_s, 1e-300))
         if self.settings.rounds is not None:
-            left.append(float(self.settings.rounds - self.version))
-        return min(left, default=100.0)
+            fit.append(float(self.settings.rounds))
+        return min(fit, default=100.0)
 
     def bound(self, tau: int, rounds: float) -> float:
         """The bound on the loss after so many rounds of tau steps."""
-        known, step, phi = self._estimates, self.context.step_size(self.version), self.settings.phi
+        known, step, phi = self.estimates, self.context.step_size(self.version), self.settings.phi
         h = drift(tau, step, known.smoothness, known.divergence)
         if not math.isfinite(h):
             return math.inf

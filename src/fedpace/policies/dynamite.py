@@ -7,6 +7,7 @@ one with what is left of the budgets. The first round takes one step with the ru
 Differs: the planner is given the rounds that are left, not all rounds.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -34,12 +35,18 @@ class DynamiteSettings:
     batches: Annotated[
         Literal["fitted", "uniform"], "a batch size for each client, or one for all (ablation)"
     ] = "fitted"
-    epsilon: Annotated[float, "a client's variance is taken anew when its loss grew by more"] = 0.1
+    estimate_every: Annotated[
+        int, "clients estimate in every so many rounds, which takes them time; the paper: 1"
+    ] = 1
+    epsilon: Annotated[float, "clients' variances are taken anew when their mean loss grew by more"] = (
+        0.1
+    )
 
     def __post_init__(self) -> None:
         at_least("rounds", self.rounds, 1)
         at_least("tau_max", self.tau_max, 1)
         at_least("tau", self.tau, 1)
+        at_least("estimate_every", self.estimate_every, 1)
         at_least("epsilon", self.epsilon, 0)
 
 
@@ -50,27 +57,38 @@ class Dynamite(Stepped[DynamiteSettings]):
 
     def __init__(self, settings: DynamiteSettings, context: Context) -> None:
         super().__init__(settings, context, MEASURED)
-        self._estimates = Estimates(settings.epsilon)
+        budget = context.budget
+        if budget.money is not None and settings.rounds * budget.round_cost >= budget.money:
+            raise ConfigError(
+                f"rounds is {settings.rounds}, which cost {settings.rounds * budget.round_cost:g} "
+                f"without one sample, but the money is {budget.money:g}; plan fewer than "
+                f"{math.ceil(budget.money / budget.round_cost)} rounds, or give more"
+            )
+        self.estimates = Estimates(settings.epsilon)
+
+    def asks(self) -> bool:
+        return not self.estimates.known or self.version % self.settings.estimate_every == 0
 
     def learn(self, answers: Mapping[Estimate, Mapping[int, float]]) -> None:
-        self._estimates.update(answers, self.devices)
+        self.estimates.update(answers, self.devices, self.sizes)
 
     def next_round(self, clients: list[int], at: float) -> Round | Finish:
         over = is_over(self.settings.rounds, self.version)
         if over is not None:
             return over
         usual = {client: min(self.context.batch_size, self.devices[client].held) for client in clients}
-        if not self._estimates.known:
+        if not self.estimates.known:
             return Round(self.settings.tau or 1, usual)
         problem = self._problem(clients, at, self.settings.rounds - self.version)
         rounds = fitting_rounds(problem)
         if not rounds:
             return Round(1, dict.fromkeys(clients, 1))  # what is left of the budgets decides
         if rounds < problem.budget.rounds:
+            # As many would be of one sample each: half as many leave as much for batches.
             self.notes.append(
                 Note(f"the budgets are enough for {rounds} of {problem.budget.rounds} rounds")
             )
-            problem = self._problem(clients, at, rounds)
+            problem = self._problem(clients, at, max(rounds // 2, 1))
         try:
             found = plan_alike(problem, 1) if self.settings.batches == "uniform" else plan_next(problem)
         except ConfigError as error:
@@ -79,7 +97,9 @@ class Dynamite(Stepped[DynamiteSettings]):
         return Round(found.tau, dict(zip(clients, found.batches.tolist(), strict=True)))
 
     def _problem(self, clients: list[int], at: float, rounds: int) -> Problem:
-        known, budget, devices = self._estimates, self.context.budget, self.devices
+        known, budget = self.estimates, self.context.budget
+        share = 1 / self.settings.estimate_every
+        devices = {client: self.devices[client].on_average(share) for client in clients}
         speeds = [one for client in clients if (one := devices[client].samples_per_s) is not None]
         speed = median(speeds) if speeds else 1.0
         variance = median(known.variance.values())
@@ -89,8 +109,9 @@ class Dynamite(Stepped[DynamiteSettings]):
                 [devices[client].samples for client in clients],
                 [known.variance.get(client, variance) for client in clients],
                 [devices[client].samples_per_s or speed for client in clients],
-                [devices[client].link_s for client in clients],
+                [devices[client].link_s + devices[client].extra_link_s for client in clients],
                 [devices[client].held for client in clients],
+                [devices[client].extra_steps for client in clients],
             ),
             Constants(
                 known.quadratic,
@@ -102,9 +123,7 @@ class Dynamite(Stepped[DynamiteSettings]):
             ),
             Budget(
                 rounds,
-                None
-                if budget.time_s is None
-                else max(budget.time_s - at, 0.0) / (1 + self.context.slack),
+                None if budget.time_s is None else self.left_s(at),
                 None if budget.money is None else max(self.ledger.left, 0.0),
                 [budget.of(client) for client in clients],
                 budget.round_cost,

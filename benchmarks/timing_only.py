@@ -5,7 +5,7 @@ import tempfile
 import time
 
 import fedpace
-from fedpace.sim.run import Standing
+from fedpace.core.run import Standing
 
 ROUNDS = 100
 

@@ -22,11 +22,11 @@ from fedpace.core.journal import (
 )
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
+from fedpace.core.run import Run, Scorer, Watch
 from fedpace.core.session import Session
 from fedpace.data.streams import make_stream
 from fedpace.report.summary import Summary
 from fedpace.sim.learner import Learner, TimingOnly
-from fedpace.sim.run import Run, Scorer, Watch
 from fedpace.sim.timing import TimingTask
 from fedpace.sim.world import World
 

@@ -17,8 +17,8 @@ from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.journal import JOURNAL, part_path
 from fedpace.core.model import ModelProfile
 from fedpace.core.process import cores, end_with_parent
+from fedpace.core.run import Standing
 from fedpace.report.summary import Summary
-from fedpace.sim.run import Standing
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from pydantic import TypeAdapter, ValidationError
 from fedpace import plugins
 from fedpace.core.budget import Budget
 from fedpace.core.errors import ConfigError, nearest, unknown
+from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.data.partition import PartitionSettings
 from fedpace.data.streams import StreamSettings
 from fedpace.learn.settings import ServerSettings, TrainSettings
-from fedpace.sim.settings import EvaluateSettings, StopSettings
 
 T = TypeVar("T")
 Table = dict[str, Any]

@@ -10,9 +10,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from fedpace.compare import Entry
 from fedpace.config import Config, policy_plan
+from fedpace.core.run import Standing
+from fedpace.core.stops import StopSettings
 from fedpace.report.units import time_unit
-from fedpace.sim.run import Standing
-from fedpace.sim.settings import StopSettings
 
 
 class Bars:

@@ -16,14 +16,14 @@ from fedpace.core.events import Arrived, Event, Failed, Joined
 from fedpace.core.facts import Finished, Spent
 from fedpace.core.journal import Memory, read, replay
 from fedpace.core.policy import Context
+from fedpace.core.run import Run
 from fedpace.core.session import Session
+from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.data.streams import Stream, StreamSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
 from fedpace.policies.stepped import Stepped
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.run import Run
-from fedpace.sim.settings import EvaluateSettings, StopSettings
 from fedpace.sim.world import World
 from tests.policies.test_contract import CLIENTS, MODEL, VARIANTS
 
@@ -151,7 +151,7 @@ def test_no_policy_takes_longer_than_its_time_and_the_run_ends_when_it_is_over(n
     assert all(event.at <= TIMED.time_s for event in messages if isinstance(event, Event))
     assert not any(isinstance(message, Spent) for message in messages)
     if not looks_at_its_budget(name):
-        assert messages[-1] == Finished(61.7, "the time is spent: 61.7 virtual seconds")
+        assert messages[-1] == Finished(61.7, "the time is spent: 61.7 seconds")
     assert "the time is" in messages[-1].reason
 
 
@@ -180,7 +180,7 @@ QUICK = {
 @pytest.mark.parametrize(
     ("budget", "reason", "rounds"),
     [
-        ({"time_s": 1000}, "the time is spent: 1000 virtual seconds", 250),
+        ({"time_s": 1000}, "the time is spent: 1000 seconds", 250),
         ({"money": 620, "sample_cost": 0.1, "round_cost": 1}, "the money is spent: 620 of 620", 155),
         ({}, "100 rounds are over", 100),
     ],
@@ -197,7 +197,7 @@ def test_whatever_comes_first_ends_the_run():
         "the money is spent": {},
         "the time is spent": {"budget": paid | {"money": 100}},
         "2 rounds are over": {"stop": {"rounds": 2}},
-        "0.0025 virtual hours are over": {"stop": {"hours": 0.0025}},
+        "0.0025 hours are over": {"stop": {"hours": 0.0025}},
         "4 rounds are over": {"stop": {"rounds": 4}},  # and just paid
     }
     for reason, change in ends.items():

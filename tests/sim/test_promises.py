@@ -166,7 +166,7 @@ def test_with_nobody_online_the_run_waits_until_its_time_is_over(tmp_path):
             "stop": {"hours": 1.0},
         }
     )
-    assert result.summary.finished == "1 virtual hours are over"
+    assert result.summary.finished == "1 hours are over"
     assert result.summary.end_s == 3600
 
 

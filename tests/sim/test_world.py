@@ -4,10 +4,11 @@ from fedpace.core.commands import Cancel, CancelTimer, Probe, SetTimer, Train, W
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Started, Timer
 from fedpace.core.model import ModelProfile
+from fedpace.core.run import Tick
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import Tick, World
+from fedpace.sim.world import World
 
 MODEL = ModelProfile.even(10, 1_000_000, forward_share=0.5)
 

@@ -15,9 +15,9 @@ from fedpace.core import codec
 from fedpace.core.codec import Message
 from fedpace.core.errors import JournalError
 from fedpace.core.journal import Header, Journal, part_path
+from fedpace.core.run import Standing
 from fedpace.learn import files
 from fedpace.sim.lazy import LazyLearner
-from fedpace.sim.run import Standing
 
 
 class Snapshots:

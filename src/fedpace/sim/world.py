@@ -37,19 +37,13 @@ from fedpace.core.events import (
     Timer,
 )
 from fedpace.core.model import ModelProfile, Width
+from fedpace.core.run import Tick
 from fedpace.data.streams import Stream
 from fedpace.fleet.fleet import Fleet, Pace
 from fedpace.sim import layerwise, timeline
 from fedpace.sim.agenda import Agenda, Kind
 from fedpace.sim.learner import Learner
 from fedpace.sim.timeline import Batches, Link, Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time for the run to look at itself; no business of the policy's."""
-
-    at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,44 @@
-"""The loop of a simulated run: what happens next, what the policy says, when to test and to stop."""
+"""The loop of a run: what happens next, what the policy says, when to test and to stop.
+
+The same for both clocks: a world tells what happens, in virtual time at once, in real time as it does.
+"""
 
 import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedpace.core.commands import GLOBAL
+from fedpace.core.commands import GLOBAL, Command
 from fedpace.core.errors import PolicyError
+from fedpace.core.events import Event
 from fedpace.core.facts import Evaluated
 from fedpace.core.session import Session
-from fedpace.sim.settings import EvaluateSettings, StopSettings
-from fedpace.sim.world import Tick, World
+from fedpace.core.stops import EvaluateSettings, StopSettings
 
 AT_ONCE = 1_000_000
 """Events of one instant after which a policy is taken to go in circles."""
 FREE_ROUNDS = 1000
 """Rounds in a row that cost nothing, after which a run that only money would end is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time for the run to look at itself; no business of the policy's."""
+
+    at: float
+
+
+class World(Protocol):
+    """Clients and their clocks: `next` tells what happens, `carry_out` acts.
+
+    next: None where nothing will happen any more; tick_at: ask for a Tick; settled: no answer to the
+    policy is due now.
+    """
+
+    def next(self) -> Event | Tick | None: ...
+    def carry_out(self, command: Command, at: float) -> None: ...
+    def tick_at(self, at: float) -> None: ...
+    @property
+    def settled(self) -> bool: ...
 
 
 class Scorer(Protocol):
@@ -108,8 +132,8 @@ class Run:
         """Until when the run may last, and what is said then."""
         hours, budget_s = self._stop.hours, self._budget.time_s
         if budget_s is not None and (hours is None or budget_s <= hours * 3600):
-            return budget_s, f"the time is spent: {budget_s:g} virtual seconds"
-        return (math.inf, "") if hours is None else (hours * 3600, f"{hours:g} virtual hours are over")
+            return budget_s, f"the time is spent: {budget_s:g} seconds"
+        return (math.inf, "") if hours is None else (hours * 3600, f"{hours:g} hours are over")
 
     def _standing(self, at: float, over: bool) -> Standing:
         budget, spent = self._budget, self._session.ledger.spent

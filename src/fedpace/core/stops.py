@@ -1,4 +1,4 @@
-"""When a simulated run looks at its model, and when it ends."""
+"""When a run looks at its model, and when it ends."""
 
 from dataclasses import dataclass
 from typing import Annotated

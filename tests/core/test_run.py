@@ -7,11 +7,11 @@ from fedpace.core.facts import Evaluated, Finished, Spent
 from fedpace.core.journal import Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
+from fedpace.core.run import Run
 from fedpace.core.session import Session
+from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.fleet.explicit import Explicit
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.run import Run
-from fedpace.sim.settings import EvaluateSettings, StopSettings
 from fedpace.sim.world import World
 
 MODEL = ModelProfile.even(2, 100)
@@ -76,7 +76,7 @@ def evaluations_of(messages):
 
 def test_it_stops_after_its_rounds_its_hours_or_at_its_target():
     assert run(rounds=3)[1][-1] == Finished(30.0, "3 rounds are over")
-    assert run(hours=0.01)[1][-1] == Finished(36.0, "0.01 virtual hours are over")
+    assert run(hours=0.01)[1][-1] == Finished(36.0, "0.01 hours are over")
     reason, messages = run(scorer=Rising(), rounds=100, target=0.35)
     assert reason == "the target accuracy 0.35 is reached"
     assert messages[-1].at == 30.0
@@ -84,10 +84,10 @@ def test_it_stops_after_its_rounds_its_hours_or_at_its_target():
 
 def test_it_stops_exactly_when_its_time_is_spent():
     budget = Budget(time_s=37.5)
-    end = Finished(37.5, "the time is spent: 37.5 virtual seconds")
+    end = Finished(37.5, "the time is spent: 37.5 seconds")
     assert run(budget=budget)[1][-1] == end
     assert run(budget=budget, hours=1.0, rounds=100)[1][-1] == end
-    assert run(budget=budget, hours=0.01)[1][-1] == Finished(36.0, "0.01 virtual hours are over")
+    assert run(budget=budget, hours=0.01)[1][-1] == Finished(36.0, "0.01 hours are over")
     _, messages = run(budget=Budget(time_s=30.0), scorer=Rising())
     assert evaluations_of(messages)[-1] == (30.0, 3)  # what happens at that time still does
 
@@ -112,14 +112,14 @@ def test_what_a_run_has_cost_is_written_after_every_round_and_at_the_end():
 
 
 def test_money_that_nothing_is_spent_on_any_more_ends_the_run_as_well(monkeypatch):
-    monkeypatch.setattr("fedpace.sim.run.FREE_ROUNDS", 50)
+    monkeypatch.setattr("fedpace.core.run.FREE_ROUNDS", 50)
     budget = Budget(money=3.0, sample_cost=(1.0,))
     reason = "50 rounds in a row have cost nothing: the money will not be spent"
     assert run(budget=budget)[1][-1].reason == reason
     assert run(budget=budget, rounds=70)[0] == "70 rounds are over"
-    assert run(budget=budget, hours=1.0)[0] == "1 virtual hours are over"
+    assert run(budget=budget, hours=1.0)[0] == "1 hours are over"
     timed = Budget(time_s=900.0, money=3.0, sample_cost=(1.0,))
-    assert run(budget=timed)[0] == "the time is spent: 900 virtual seconds"
+    assert run(budget=timed)[0] == "the time is spent: 900 seconds"
 
 
 def test_a_policy_can_end_the_run():
@@ -131,7 +131,7 @@ def test_a_policy_that_waits_for_nothing_ends_the_run():
 
 
 def test_a_policy_that_goes_in_circles_is_stopped(monkeypatch):
-    monkeypatch.setattr("fedpace.sim.run.AT_ONCE", 1000)
+    monkeypatch.setattr("fedpace.core.run.AT_ONCE", 1000)
     with pytest.raises(PolicyError, match="goes in circles"):
         run(policy=Restless, hours=1.0)
 

@@ -98,6 +98,7 @@ def coopt(
       samples_per_s     samples trained a second (not used with "gpu")
       link_s            seconds for transfers in a round
       stored            samples that it can draw a batch from [all]
+      extra_steps       steps that a round takes the time of besides tau [0]
     \b
     [constants] of the loss and the step:
       quadratic, smoothness, curvature (Polyak-Lojasiewicz), divergence (of the

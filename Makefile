@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check lint bench clean
+.PHONY: help setup demo test check lint bench proto clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ check: lint test ## what CI runs
 
 bench: $(STAMP) ## measure ratios; nothing here is a test
 	$(BIN)/python -m benchmarks
+
+proto: $(STAMP) ## make the messages' code from federation.proto
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fedpace/net/federation.proto
 
 clean: ## remove what setup and runs left behind
 	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

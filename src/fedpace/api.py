@@ -108,7 +108,7 @@ def simulate(
         parts = _Parts.build(settings, plan, task, timed, device, stack)
         if folder is None:
             return _in_memory(parts, workers, stack, tuple(watches))
-        _make_room(folder, resume, overwrite)
+        make_room(folder, resume, overwrite)
         check_header(folder / JOURNAL, parts.header)
         if not (folder / JOURNAL).exists():
             _on_disk(parts, folder, workers, stack, tuple(watches), snapshot_every_s)
@@ -170,6 +170,7 @@ class _Parts:
         values = configs.plain(config)
         del values["policies"], values["compare"], values["policy"]
         del values["budget"]  # the policy's own is in the context
+        del values["serve"]  # for real networks
         run = values | {
             "label": plan.label,
             "train": configs.plain(plan.train),
@@ -290,7 +291,7 @@ def _on_disk(
     snapshot.unlink(missing_ok=True)
 
 
-def _make_room(folder: Path, resume: bool, overwrite: bool) -> None:
+def make_room(folder: Path, resume: bool, overwrite: bool) -> None:
     """Check that results may go to the folder, and make it."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give a folder for the results")

@@ -1,5 +1,6 @@
 """The command line: `fedpace run | compare | report | replay`, and what there is to choose from:
-`policies | tasks | fleets | settings | data`; `plan` answers without a run.
+`policies | tasks | fleets | settings | data`; `plan` answers without a run. `serve | join | status |
+keys` are for real networks.
 """
 
 import json
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 
 from fedpace import config as configs
-from fedpace import data_cli, listing, plan_cli, plugins
+from fedpace import data_cli, keys_cli, listing, net_cli, plan_cli, plugins
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.progress import Bars
 from fedpace.report.summary import Summary
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(data_cli.app, name="data")
 app.add_typer(plan_cli.app, name="plan")
+app.add_typer(keys_cli.app, name="keys")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The run's configuration.")]
 Set = Annotated[
@@ -123,6 +125,78 @@ def compare(
             progress=bars.follow(settings),
         )
     _show(groups, folder, settings.compare.targets, settings.name)
+
+
+@app.command()
+def serve(
+    config: ConfigFile,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")
+    ] = "127.0.0.1:8850",
+    policy: Annotated[str | None, typer.Option(help="Label in [policies] or a policy's name.")] = None,
+    task: net_cli.TaskPath = None,
+    keys: net_cli.Keys = None,
+    auth: Annotated[
+        str, typer.Option(metavar="certificate|token", help="How clients prove who they are.")
+    ] = "certificate",
+    insecure: net_cli.Insecure = False,
+    anywhere: Annotated[
+        bool, typer.Option("--anywhere", help="With --insecure: let other machines in all the same.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results [below runs/].")] = None,
+    device: Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where models are tested.")] = (
+        "cpu"
+    ),
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    verbose: net_cli.Verbose = False,
+    set_: Set = None,
+) -> None:
+    """Train over a network: wait for clients, then run one policy with them."""
+    net_cli.say(verbose)
+    settings = _load(config, list(set_ or []))
+    label = policy or settings.policy
+    folder = out or Path("runs") / _slug(settings.name) / _slug(label) / "served"
+    result = net_cli.serve(
+        settings, listen, keys, auth, insecure, anywhere, label, task, folder, device, resume, overwrite
+    )
+    if result is None:
+        again = f"fedpace serve {config} --out {folder} --resume"
+        Console().print(f"stopped; go on with the same options and --resume: {again}")
+        return
+    _show({label: [result.summary]}, folder, settings.compare.targets, settings.name)
+
+
+@app.command()
+def join(
+    address: net_cli.ServerAddress,
+    task: net_cli.TaskPath = None,
+    name: Annotated[str | None, typer.Option(help="This client's name [the one in its keys].")] = None,
+    keys: net_cli.Keys = None,
+    insecure: net_cli.Insecure = False,
+    device: Device = "cpu",
+    threads: Annotated[int, typer.Option(help="Of torch; 0: as torch decides.")] = 1,
+    slower: Annotated[
+        float, typer.Option(help="Train as a machine that takes so many times longer; for trials.")
+    ] = 1.0,
+    verbose: net_cli.Verbose = False,
+) -> None:
+    """Take part in a federation with this machine's own data, until it is over."""
+    net_cli.say(verbose)
+    net_cli.join(address, name, task, keys, insecure, device, slower, threads)
+
+
+@app.command()
+def status(
+    address: net_cli.ServerAddress,
+    keys: net_cli.Keys = None,
+    insecure: net_cli.Insecure = False,
+    watch: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Ask again this often, until Ctrl-C.")
+    ] = None,
+) -> None:
+    """Who is there, what they are doing, how far it is."""
+    net_cli.status(address, keys, insecure, watch)
 
 
 @app.command()

@@ -20,6 +20,7 @@ from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.data.partition import PartitionSettings
 from fedpace.data.streams import StreamSettings
 from fedpace.learn.settings import ServerSettings, TrainSettings
+from fedpace.net.settings import ServeSettings
 
 T = TypeVar("T")
 Table = dict[str, Any]
@@ -70,6 +71,7 @@ class Config:
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
     stop: StopSettings = field(default_factory=StopSettings)
     budget: Budget = field(default_factory=Budget)
+    serve: ServeSettings = field(default_factory=ServeSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
 
     def __post_init__(self) -> None:

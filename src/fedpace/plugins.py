@@ -20,7 +20,7 @@ def load(group: Group, name: Any) -> Any:
     """The plugin class; ConfigError where there is none, or where it is not made as it must be."""
     if not isinstance(name, str):
         raise ConfigError(f"{name!r} names none of the {group}; give a name or an import path")
-    kind = _imported(name) if ":" in name else _installed(group, name)
+    kind = import_path(name) if ":" in name else _installed(group, name)
     settings = getattr(kind, "Settings", None)
     if not (isinstance(settings, type) and is_dataclass(settings)):
         raise ConfigError(f"{name!r} has no dataclass Settings; give the class one")
@@ -39,7 +39,8 @@ def _installed(group: Group, name: str) -> Any:
     raise unknown(one, name, names(group))
 
 
-def _imported(path: str) -> Any:
+def import_path(path: str) -> Any:
+    """What `package.module:name` names."""
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
         raise ConfigError(f"{path!r} is no import path; write it as my_module:MyClass")

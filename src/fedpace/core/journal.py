@@ -78,9 +78,13 @@ class Journal:
         self._file.write(codec.dumps(record) + "\n")
         self.lines += 1
 
+    def flush(self) -> None:
+        """Hand every line so far to the system: it survives the end of this process."""
+        self._file.flush()
+
     def sync(self) -> None:
         """Make sure that every line so far is on disk."""
-        self._file.flush()
+        self.flush()
         os.fsync(self._file.fileno())
 
     def close(self, complete: bool) -> None:

@@ -17,7 +17,11 @@ from fedpace.learn.width import Slim
 
 
 class Body:
-    """A full model on a device, or a thinner one of the same layers."""
+    """A full model on a device, or a thinner one of the same layers.
+
+    steps: makes a task's steps; eager: those with a backward pass of their own. Where they are not the
+    same, on a GPU, neither knows the state of the other's optimiser.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class Body:
             if device.type == "cpu"
             else cuda_steps(self.model, loss, settings, self.bound.params(layout.depth), device)
         )
+        self.eager = self.steps if isinstance(self.steps, Eager) else Eager(self.model, loss, settings)
         self._slim: Slim | None = None
         self._parts: dict[tuple[type[Cut] | type[Stopped], int], Part] = {}
 
@@ -44,6 +49,12 @@ class Body:
         body = cls(made.model, made.layout, loss, settings, device)
         body._slim = replace(made, params=made.params.to(device), buffers=made.buffers.to(device))
         return body
+
+    def begin(self, lr: float) -> None:
+        """A task begins, with this learning rate."""
+        self.steps.begin(lr)
+        if self.eager is not self.steps:
+            self.eager.begin(lr)
 
     def take(self, weights: Weights) -> Weights:
         """What this model holds of the full model's numbers."""

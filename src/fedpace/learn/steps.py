@@ -13,6 +13,8 @@ from fedpace.learn.settings import TrainSettings
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 Loss = Callable[[Any, Tensor], Tensor]
+Backward = Callable[[Tensor], None]
+"""Propagates a loss back through the model."""
 
 
 class Part(AbstractContextManager["Part"], Protocol):
@@ -52,20 +54,27 @@ class Eager:
         self._lr = lr
         self._earlier = None
 
-    def train(self, part: Part, batches: Batches) -> None:
+    def train(self, part: Part, batches: Batches, backward: Backward | None = None) -> None:
+        """backward: the pass to make, of which the optimiser takes what gradients it leaves."""
         optimiser, earlier = client_optimiser(self._settings, part.trained, self._lr), self._earlier
         if earlier is not None:
             optimiser.state.update((p, earlier.state[p]) for p in part.trained if p in earlier.state)
         self._earlier = optimiser
         with part:
             for inputs, targets in batches:
-                step(self._model, self._loss, part, optimiser, inputs, targets)
+                step(self._model, self._loss, part, optimiser, inputs, targets, backward)
 
 
 def step(
-    model: nn.Module, loss: Loss, part: Part, optimiser: Optimizer, inputs: Tensor, targets: Tensor
+    model: nn.Module,
+    loss: Loss,
+    part: Part,
+    optimiser: Optimizer,
+    inputs: Tensor,
+    targets: Tensor,
+    backward: Backward | None = None,
 ) -> None:
-    """One step; the part must be entered."""
+    """One step; the part must be entered. backward: in place of the pass to the part's goals."""
     if len(inputs) == 1:
         with part.lone_sample():
             value = loss(model(inputs), targets)
@@ -73,5 +82,8 @@ def step(
         value = loss(model(inputs), targets)
     if value.requires_grad:  # not so where the loss uses none of the trained layers
         optimiser.zero_grad()
-        torch.autograd.backward(value, inputs=part.goals)
+        if backward is None:
+            torch.autograd.backward(value, inputs=part.goals)
+        else:
+            backward(value)
         optimiser.step()

@@ -1,8 +1,9 @@
 """One client's training: batches in a keyed order, the full model first, then the last layers."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count, islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -97,37 +98,82 @@ class Trainer:
         The optimiser is new for each task. Between the full steps and the others, the layers that
         are frozen from then on go back to `weights`; the state of the others' optimiser lives on.
         """
+        self.check(job.task, job.depth, job.width)
+        body = self.body(job.width)
+        with self.begun(body, job.client, job.task, job.version, weights) as old:
+            batches = _Noted(self._batches(job))
+            _train(body, job, old, batches)
+            return self.update(body, old, job.depth, job.steps, job.width, job.estimate, batches.last)
+
+    def check(self, task: int, depth: int, width: float | None) -> None:
+        """Refuse what the model cannot be trained at."""
         full = self.layout.depth
-        if job.depth > full:
-            raise PolicyError(f"task {job.task} has depth {job.depth}, but the model has {full} layers")
-        if job.width is not None and job.depth < full:
+        if depth > full:
+            raise PolicyError(f"task {task} has depth {depth}, but the model has {full} layers")
+        if width is not None and depth < full:
             raise PolicyError(
-                f"task {job.task} has width {job.width} and depth {job.depth} of {full}; "
+                f"task {task} has width {width} and depth {depth} of {full}; "
                 "a thinner model is trained in full depth"
             )
-        body = self._whole if job.width is None else self._thinner(job.width)
-        seed = torch_seed(self.seed, "train", job.client, job.task)
+
+    def body(self, width: float | None) -> Body:
+        """The model that tasks of that width are trained in; None is the full one."""
+        return self._whole if width is None else self._thinner(width)
+
+    @contextmanager
+    def begun(
+        self, body: Body, client: int, task: int, version: int, weights: Weights
+    ) -> Iterator[Weights]:
+        """While entered, `body` trains a task that starts from its part of `weights`; gives that."""
+        seed = torch_seed(self.seed, "train", client, task)
         tf32 = self.settings.precision == "tf32"
         with at_work(self._device, tf32), drawing(self._device, seed):
             old = body.take(self._here(weights))
             body.bound.load(old)
-            body.steps.begin(step_size(self.settings.lr, self.settings.decay, job.version))
-            batches = _Noted(self._batches(job))
-            _train(body, job, old, batches)
-            found, gradient = None, None
-            if job.estimate and batches.last:
-                found, gradient = estimate(body.bound, self.task.loss, *batches.last, old)
-            new = body.bound.read(job.depth).on(self._device)
-            return Update(
-                job.depth,
-                new.params.sub_(old.params[body.layout.start(job.depth).params :]),
-                new.buffers,
-                new.counters,
-                effort(self.settings, job.steps),
-                job.width,
-                found,
-                gradient.float() if gradient is not None and job.estimate == "gradient" else None,
-            )
+            body.begin(step_size(self.settings.lr, self.settings.decay, version))
+            yield old
+
+    def update(
+        self,
+        body: Body,
+        old: Weights,
+        depth: int,
+        steps: int,
+        width: float | None,
+        wanted: Literal["numbers", "gradient"] | None,
+        last: Batch | None,
+    ) -> Update:
+        """What `steps` steps, the last of them on the batch `last`, made of a task's `old` weights.
+
+        wanted: the estimate that goes with it.
+        """
+        found, gradient = None, None
+        if wanted and last:
+            found, gradient = estimate(body.bound, self.task.loss, *last, old)
+        new = body.bound.read(depth).on(self._device)
+        return Update(
+            depth,
+            new.params.sub_(old.params[body.layout.start(depth).params :]),
+            new.buffers,
+            new.counters,
+            effort(self.settings, steps),
+            width,
+            found,
+            gradient.float() if gradient is not None and wanted == "gradient" else None,
+        )
+
+    def epochs(self, client: int, task: int, samples: np.ndarray) -> Iterator[np.ndarray]:
+        """A client's samples as a task goes through them, an order of its own for each epoch."""
+        for epoch in count():
+            yield samples[
+                generator(self.seed, "batches", client, task, epoch).permutation(len(samples))
+            ]
+
+    def gather(self, places: np.ndarray) -> Batch:
+        """Samples of the task, on the device."""
+        chosen = upload(torch.from_numpy(places), self._device)
+        inputs, targets = (one.index_select(0, chosen) for one in self._samples)
+        return inputs, targets
 
     def _thinner(self, width: float) -> Body:
         if width not in self._thin:
@@ -155,14 +201,10 @@ class Trainer:
         if job.seen is not None:
             samples = samples[self._kept(job, job.seen)]
         left = job.steps
-        for epoch in count():
-            order = generator(self.seed, "batches", job.client, job.task, epoch).permutation(
-                len(samples)
-            )
-            chosen = upload(torch.from_numpy(samples[order[: left * job.batch_size]]), self._device)
-            inputs, targets = (one.index_select(0, chosen) for one in self._samples)
-            pairs = zip(inputs.split(job.batch_size), targets.split(job.batch_size), strict=True)
-            for pair in pairs:
+        for order in self.epochs(job.client, job.task, samples):
+            inputs, targets = self.gather(order[: left * job.batch_size])
+            size = job.batch_size
+            for pair in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
                 yield pair
                 left -= 1
             if left <= 0:

@@ -1,0 +1,1 @@
+"""Real time: the same commands over gRPC."""

@@ -1,0 +1,345 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Rates(_message.Message):
+    __slots__ = ("batch_s", "batches", "down_s", "up_s", "latency_s")
+    BATCH_S_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    DOWN_S_FIELD_NUMBER: _ClassVar[int]
+    UP_S_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_S_FIELD_NUMBER: _ClassVar[int]
+    batch_s: float
+    batches: int
+    down_s: float
+    up_s: float
+    latency_s: float
+    def __init__(self, batch_s: _Optional[float] = ..., batches: _Optional[int] = ..., down_s: _Optional[float] = ..., up_s: _Optional[float] = ..., latency_s: _Optional[float] = ...) -> None: ...
+
+class FromClient(_message.Message):
+    __slots__ = ("hello", "beat", "profiled", "done", "failed", "ready")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    PROFILED_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    beat: Beat
+    profiled: Profiled
+    done: Done
+    failed: Failed
+    ready: Ready
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ...) -> None: ...
+
+class FromServer(_message.Message):
+    __slots__ = ("welcome", "beat", "probe", "train", "cancel", "accepted", "refused", "bye", "start")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    BYE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    beat: Beat
+    probe: Probe
+    train: Train
+    cancel: Cancel
+    accepted: Accepted
+    refused: Refused
+    bye: Bye
+    start: Start
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., train: _Optional[_Union[Train, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., bye: _Optional[_Union[Bye, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("name", "run", "model", "fedpace", "instance")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    FEDPACE_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    run: str
+    model: str
+    fedpace: str
+    instance: str
+    def __init__(self, name: _Optional[str] = ..., run: _Optional[str] = ..., model: _Optional[str] = ..., fedpace: _Optional[str] = ..., instance: _Optional[str] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ("samples", "most")
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    samples: int
+    most: int
+    def __init__(self, samples: _Optional[int] = ..., most: _Optional[int] = ...) -> None: ...
+
+class Start(_message.Message):
+    __slots__ = ("held",)
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    held: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, held: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("run", "client", "seed", "settings", "beat_s", "most_bytes")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    BEAT_S_FIELD_NUMBER: _ClassVar[int]
+    MOST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    client: int
+    seed: int
+    settings: str
+    beat_s: float
+    most_bytes: int
+    def __init__(self, run: _Optional[str] = ..., client: _Optional[int] = ..., seed: _Optional[int] = ..., settings: _Optional[str] = ..., beat_s: _Optional[float] = ..., most_bytes: _Optional[int] = ...) -> None: ...
+
+class Beat(_message.Message):
+    __slots__ = ("number", "task", "steps", "latency_s")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_S_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    task: int
+    steps: int
+    latency_s: float
+    def __init__(self, number: _Optional[int] = ..., task: _Optional[int] = ..., steps: _Optional[int] = ..., latency_s: _Optional[float] = ...) -> None: ...
+
+class Probe(_message.Message):
+    __slots__ = ("task", "version", "slot", "batch_size", "go_on", "max_epochs")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    GO_ON_FIELD_NUMBER: _ClassVar[int]
+    MAX_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    version: int
+    slot: str
+    batch_size: int
+    go_on: bool
+    max_epochs: int
+    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., slot: _Optional[str] = ..., batch_size: _Optional[int] = ..., go_on: _Optional[bool] = ..., max_epochs: _Optional[int] = ...) -> None: ...
+
+class Train(_message.Message):
+    __slots__ = ("task", "version", "slot", "batch_size", "epochs", "steps", "depth", "left_s", "stop_in_layer", "width", "estimate")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    STOP_IN_LAYER_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    version: int
+    slot: str
+    batch_size: int
+    epochs: int
+    steps: int
+    depth: int
+    left_s: float
+    stop_in_layer: bool
+    width: float
+    estimate: str
+    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., slot: _Optional[str] = ..., batch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., steps: _Optional[int] = ..., depth: _Optional[int] = ..., left_s: _Optional[float] = ..., stop_in_layer: _Optional[bool] = ..., width: _Optional[float] = ..., estimate: _Optional[str] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("task", "reason")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    reason: str
+    def __init__(self, task: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Profiled(_message.Message):
+    __slots__ = ("task", "rates")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    rates: Rates
+    def __init__(self, task: _Optional[int] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ...) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ("task", "version", "depth", "steps", "full_steps", "samples", "trained", "cut", "last_depth", "width", "seen", "rates")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    FULL_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    LAST_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    version: int
+    depth: int
+    steps: int
+    full_steps: int
+    samples: int
+    trained: int
+    cut: bool
+    last_depth: int
+    width: float
+    seen: int
+    rates: Rates
+    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., depth: _Optional[int] = ..., steps: _Optional[int] = ..., full_steps: _Optional[int] = ..., samples: _Optional[int] = ..., trained: _Optional[int] = ..., cut: _Optional[bool] = ..., last_depth: _Optional[int] = ..., width: _Optional[float] = ..., seen: _Optional[int] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ...) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("task", "reason")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    reason: str
+    def __init__(self, task: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Accepted(_message.Message):
+    __slots__ = ("task",)
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    def __init__(self, task: _Optional[int] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("task", "reason", "for_good")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FOR_GOOD_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    reason: str
+    for_good: bool
+    def __init__(self, task: _Optional[int] = ..., reason: _Optional[str] = ..., for_good: _Optional[bool] = ...) -> None: ...
+
+class Bye(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("data", "crc", "size", "sha256")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    crc: int
+    size: int
+    sha256: bytes
+    def __init__(self, data: _Optional[bytes] = ..., crc: _Optional[int] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("task", "offset")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    offset: int
+    def __init__(self, task: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class OfferRequest(_message.Message):
+    __slots__ = ("task", "size", "sha256")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    size: int
+    sha256: bytes
+    def __init__(self, task: _Optional[int] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+
+class OfferReply(_message.Message):
+    __slots__ = ("offset",)
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    def __init__(self, offset: _Optional[int] = ...) -> None: ...
+
+class SendRequest(_message.Message):
+    __slots__ = ("task", "offset", "piece")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    offset: int
+    piece: Piece
+    def __init__(self, task: _Optional[int] = ..., offset: _Optional[int] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
+
+class SendReply(_message.Message):
+    __slots__ = ("offset", "complete")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    complete: bool
+    def __init__(self, offset: _Optional[int] = ..., complete: _Optional[bool] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("name", "policy", "state", "round", "now_s", "accuracy", "clients")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    policy: str
+    state: str
+    round: int
+    now_s: float
+    accuracy: float
+    clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
+    def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., accuracy: _Optional[float] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ...) -> None: ...
+
+class ClientStatus(_message.Message):
+    __slots__ = ("name", "client", "state", "doing", "last_seen_s", "batch_s", "up_bytes_s", "updates", "refused")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_S_FIELD_NUMBER: _ClassVar[int]
+    BATCH_S_FIELD_NUMBER: _ClassVar[int]
+    UP_BYTES_S_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    client: int
+    state: str
+    doing: str
+    last_seen_s: float
+    batch_s: float
+    up_bytes_s: float
+    updates: int
+    refused: int
+    def __init__(self, name: _Optional[str] = ..., client: _Optional[int] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., last_seen_s: _Optional[float] = ..., batch_s: _Optional[float] = ..., up_bytes_s: _Optional[float] = ..., updates: _Optional[int] = ..., refused: _Optional[int] = ...) -> None: ...
+
+class Manifest(_message.Message):
+    __slots__ = ("arrays",)
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    arrays: _containers.RepeatedCompositeFieldContainer[Array]
+    def __init__(self, arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ...) -> None: ...
+
+class Array(_message.Message):
+    __slots__ = ("name", "type", "shape")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...

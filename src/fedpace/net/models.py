@@ -1,0 +1,141 @@
+"""The server's learning side: models on their way out, updates on their way in.
+
+An update is on disk before anybody hears of it, and stays there until a snapshot holds what became of
+it: so a server that is killed makes the same models again from its journal.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
+from fedpace.core.errors import PeerError
+from fedpace.learn.plain import arrays_to_update, weights_to_arrays
+from fedpace.learn.store import ModelStore
+from fedpace.learn.weights import Update, Weights
+from fedpace.net import arrays
+
+Pin = tuple[str, int]
+"""Slot and version of the weights that a task started from."""
+
+
+class Models:
+    """Slots and updates of one run. All but `file` belongs to the thread of the run.
+
+    most_bytes: of an update; norm_bound: of its parameters, None: any.
+    """
+
+    def __init__(self, store: ModelStore, most_bytes: int, norm_bound: float | None = None) -> None:
+        self._store = store
+        self._most_bytes = most_bytes
+        self._norm_bound = norm_bound
+        self._versions: Counter[str] = Counter()
+        self._pins: dict[int, Pin] = {}
+        self._uses: Counter[Pin] = Counter()
+        self._weights: dict[Pin, Weights] = {}
+        self._files: dict[Pin, bytes] = {}
+        """What clients fetch, for as long as a task may still ask for it."""
+        self._wanted: dict[int, Pin] = {}
+
+    def opened(self, task: int, slot: str) -> None:
+        """A task starts from the slot's current weights."""
+        pin = (slot, self._versions[slot])
+        self._pins[task] = pin
+        self._uses[pin] += 1
+        self._weights.setdefault(pin, self._store.weights(slot))
+        self._offer(task, pin)
+
+    def _offer(self, task: int, pin: Pin) -> None:
+        # A task with a width gets the whole model too: the client takes its part of it.
+        if pin not in self._files:
+            self._files[pin] = arrays.pack(weights_to_arrays(self._weights[pin]))
+        self._wanted[task] = pin
+
+    def file(self, task: int) -> bytes | None:
+        """The array file of the model that a task starts from; for any thread."""
+        pin = self._wanted.get(task)
+        return None if pin is None else self._files.get(pin)
+
+    def take(self, task: int, path: Path) -> Update:
+        """Check an update that has come, and keep it for its use; PeerError says what is wrong."""
+        update = arrays_to_update(arrays.unpack(path.read_bytes(), self._most_bytes))
+        norm = float(torch.linalg.vector_norm(update.params, dtype=torch.float64))
+        if self._norm_bound is not None and norm > self._norm_bound:
+            raise PeerError(
+                f"update of task {task} has norm {norm:.6g}; at most {self._norm_bound:g} is allowed"
+            )
+        self._store.put(task, update)
+        return update
+
+    def arrived(self, task: int) -> None:
+        """The task is over: nobody fetches its model any more."""
+        pin = self._wanted.pop(task, None)
+        if pin is not None and pin not in self._wanted.values():
+            self._files.pop(pin, None)
+
+    def forget(self, task: int) -> None:
+        self.arrived(task)
+        self._unpin(task)
+        self._store.discard(task)
+
+    def aggregate(self, command: Aggregate) -> None:
+        mixed = command.tasks if command.rule == "mix" else ()
+        self._store.aggregate(command, [self._weights[self._pins[task]] for task in mixed])
+        for task in command.tasks:
+            self._unpin(task)
+        self._versions[command.slot] += 1
+
+    def blend(self, command: Blend) -> None:
+        self._store.blend(command)
+        self._versions[command.slot] += 1
+
+    def measure(self, command: Measure) -> tuple[float, ...]:
+        return self._store.measure(command)
+
+    def evaluate(self, slot: str) -> tuple[float, float]:
+        return self._store.evaluate(slot)
+
+    def score(self) -> tuple[float, float | None]:
+        """Of the global model, for the journal."""
+        return self._store.evaluate(GLOBAL)
+
+    def weights(self) -> Weights:
+        return self._store.weights(GLOBAL)
+
+    def state(self) -> dict[str, Any]:
+        """All tensors as plain values; who holds what follows from the journal."""
+        return {
+            "store": self._store.state(),
+            "versions": dict(self._versions),
+            "pins": [[task, *pin] for task, pin in self._pins.items()],
+            "wanted": list(self._wanted),
+            "weights": [
+                [slot, version, one.params, one.buffers, one.counters]
+                for (slot, version), one in self._weights.items()
+            ],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Become the models whose `state()` this was."""
+        self._store.load(state["store"])
+        self._versions = Counter(state["versions"])
+        self._weights = {
+            (slot, version): Weights(params, buffers, counters)
+            for slot, version, params, buffers, counters in state["weights"]
+        }
+        self._pins = {task: (slot, version) for task, slot, version in state["pins"]}
+        self._uses = Counter(self._pins.values())
+        self._files, self._wanted = {}, {}
+        for task in state["wanted"]:
+            self._offer(task, self._pins[task])
+
+    def _unpin(self, task: int) -> None:
+        pin = self._pins.pop(task, None)
+        if pin is None:
+            return
+        self._uses[pin] -= 1
+        if not self._uses[pin]:
+            del self._uses[pin]
+            self._weights.pop(pin, None)

@@ -1,0 +1,456 @@
+"""The server's side of the wire: who is connected, and what goes to and fro.
+
+It runs in an event loop of its own and decides nothing: reports go to the world's inbox, and the run's
+commands come through `Ways`, from its thread. Nobody is told anything before it has proved who it is.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import grpc
+from grpc import aio
+
+from fedpace.core.commands import Cancel, Probe, Train
+from fedpace.core.errors import PeerError
+from fedpace.core.events import Failed, Profiled
+from fedpace.net import federation_pb2 as pb
+from fedpace.net import transfer, wire
+from fedpace.net.arrays import digest
+from fedpace.net.gate import Gate, Unknown
+from fedpace.net.identity import Identity, is_name
+from fedpace.net.models import Models
+from fedpace.net.reports import Came, Gone, Knock
+from fedpace.net.settings import ServeSettings
+from fedpace.net.spool import Spool
+from fedpace.net.world import World
+
+log = logging.getLogger("fedpace.server")
+
+Call: TypeAlias = "aio.ServicerContext[Any, Any]"
+
+INSTANCE = "fedpace-instance"
+"""Metadata of transfers: the process that they belong to."""
+_HELLO_S = 10.0
+_INSTANCE = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What every client is told of the run."""
+
+    run: str
+    seed: int
+    settings: str
+    model: str
+    most_bytes: int
+
+
+@dataclass(eq=False)
+class Connection:
+    """A control stream. client: its number; known: it took part in the run before; here: it does.
+
+    Until it has been told that it takes part, what the run says to it waits.
+    """
+
+    name: str
+    instance: str
+    identity: Identity | None
+    client: int
+    seen_at: float
+    known: bool
+    outbox: "asyncio.Queue[pb.FromServer | None]" = field(default_factory=lambda: asyncio.Queue(1000))
+    here: bool = False
+    open: bool = True
+    waiting: "list[pb.FromServer] | None" = field(default_factory=list)
+    task: int = 0
+    steps: int = 0
+    latency_s: float = 0.0
+    rates: pb.Rates | None = None
+
+    def say(self, message: pb.FromServer) -> None:
+        """Into its outbox; a client that does not read is cut off."""
+        try:
+            self.outbox.put_nowait(message)
+        except asyncio.QueueFull:
+            self.close()
+
+    def tell(self, message: pb.FromServer) -> None:
+        """What the run has to say."""
+        if self.waiting is None:
+            self.say(message)
+        else:
+            self.waiting.append(message)
+
+    def start(self, held: tuple[int, ...]) -> None:
+        """It takes part from now on."""
+        self.say(pb.FromServer(start=pb.Start(held=held)))
+        waiting, self.waiting = self.waiting or [], None
+        for message in waiting:
+            self.say(message)
+
+    def close(self) -> None:
+        """End the stream after what is in the outbox, or at once where that is full."""
+        if self.open:
+            self.open = False
+            if self.outbox.full():
+                self.outbox.get_nowait()
+            self.outbox.put_nowait(None)
+
+
+class Server:
+    """Calls of clients, and the ways to them."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        settings: ServeSettings,
+        about: About,
+        models: Models,
+        spool: Spool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gate, self._settings, self._about = gate, settings, about
+        self._models, self._spool = models, spool
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._connections: dict[str, Connection] = {}
+        self._hellos: dict[str, deque[float]] = defaultdict(deque)
+        self._digests: dict[int, tuple[bytes, bytes]] = {}
+        self.standing: Callable[[], pb.StatusReply] = pb.StatusReply
+        """What `status` answers with, apart from the clients."""
+
+    def attach(self, world: World) -> None:
+        """The world that reports go to."""
+        self._world = world
+
+    # Ways: called by the run's thread
+
+    def give(self, client: int, command: Probe | Train | Cancel, left_s: float | None) -> None:
+        self._later(client, wire.order(command, left_s))
+
+    def accepted(self, client: int, task: int) -> None:
+        self._later(client, pb.FromServer(accepted=pb.Accepted(task=task)))
+
+    def refused(self, client: int, task: int, reason: str) -> None:
+        self._later(client, pb.FromServer(refused=pb.Refused(task=task, reason=reason)))
+
+    def expel(self, client: int, reason: str) -> None:
+        self._later(client, pb.FromServer(refused=pb.Refused(reason=reason)), close=True)
+
+    def _later(self, client: int, message: pb.FromServer, close: bool = False) -> None:
+        def say() -> None:
+            for connection in self._connections.values():
+                if connection.client == client and connection.open and connection.here:
+                    connection.tell(message)
+                    if close:
+                        connection.close()
+
+        self._loop.call_soon_threadsafe(say)
+
+    # Calls
+
+    async def control(self, requests: AsyncIterator[pb.FromClient], context: Call) -> None:
+        identity = await self._admit(context)
+        connection = await self._greet(identity, requests, context)
+        if connection is None:
+            return
+        reader = asyncio.create_task(self._read(connection, requests))
+        try:
+            while (message := await connection.outbox.get()) is not None:
+                await context.write(message)
+        finally:
+            connection.open = False
+            reader.cancel()
+            self._lost(connection)
+
+    async def fetch(self, request: pb.FetchRequest, context: Call) -> AsyncIterator[pb.Piece]:
+        connection = await self._transferring(context)
+        data = self._models.file(request.task)
+        if data is None or not self._world.wants(connection.client, request.task):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no task {request.task} for you")
+            return
+        known = self._digests.get(id(data))
+        if known is None or known[0] is not data:
+            sha256 = await asyncio.to_thread(digest, data)
+            self._digests = {id(data): (data, sha256)}
+        else:
+            sha256 = known[1]
+        try:
+            async for piece in transfer.pieces(data, request.offset, sha256):
+                yield piece
+                connection.seen_at = self._clock()
+        except PeerError as error:
+            await context.abort(transfer.code(error), str(error))
+
+    async def offer(self, request: pb.OfferRequest, context: Call) -> pb.OfferReply:
+        connection = await self._transferring(context)
+        if not self._world.wants(connection.client, request.task):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no task {request.task} for you")
+        try:
+            there = await asyncio.to_thread(
+                self._spool.offer, request.task, request.size, request.sha256
+            )
+        except (PeerError, OSError) as error:
+            await self._fault(connection, context, error)
+            raise
+        return pb.OfferReply(offset=there)
+
+    async def send(self, requests: AsyncIterator[pb.SendRequest], context: Call) -> pb.SendReply:
+        connection = await self._transferring(context)
+
+        def allowed(task: int) -> bool:
+            connection.seen_at = self._clock()
+            return connection.open and self._world.wants(connection.client, task)
+
+        try:
+            return await transfer.receive(requests, self._spool, allowed)
+        except (PeerError, OSError) as error:
+            await self._fault(connection, context, error)
+            raise
+
+    async def status(self, request: pb.StatusRequest, context: Call) -> pb.StatusReply:
+        await self._admit(context)
+        reply, now = self.standing(), self._clock()
+        by_client = {one.client: one for one in self._connections.values() if one.here}
+        for client, place in enumerate(self._world.places):
+            connection = by_client.get(client)
+            rates = connection.rates if connection is not None else None
+            row = reply.clients.add(
+                name=place.name,
+                client=client,
+                state=_state(place.online, connection),
+                doing=_doing(place.orders, connection),
+                last_seen_s=now - connection.seen_at if connection is not None else -1.0,
+                updates=place.updates,
+                refused=place.refused,
+            )
+            if rates is not None:
+                row.batch_s = rates.batch_s
+                row.up_bytes_s = rates.up_s
+        return reply
+
+    async def watch(self) -> None:
+        """Look for clients that have fallen silent or were revoked; until it is cancelled."""
+        while True:
+            await asyncio.sleep(min(1.0, self._settings.beat_s / 2))
+            for connection in list(self._connections.values()):
+                silent_s = self._clock() - connection.seen_at
+                if connection.open and silent_s > self._settings.silent_s:
+                    connection.close()
+                    self._gone(connection, f"nothing was heard of it for {silent_s:.1f} s")
+                elif connection.open and not self._gate.valid(connection.identity):
+                    log.warning("%s is known no more, and is cut off", connection.name)
+                    connection.say(pb.FromServer(refused=pb.Refused(reason="", for_good=True)))
+                    connection.close()
+                    self._gone(connection, "it was revoked")
+
+    def expect(self, clients: list[int]) -> None:
+        """After a restart: these were here, and have some time to come back."""
+
+        def give_up() -> None:
+            here = {one.client for one in self._connections.values() if one.here}
+            for client in clients:
+                if client not in here:
+                    self._world.put(Gone(client, "it did not come back after the server's restart"))
+
+        self._loop.call_later(self._settings.resume_s, give_up)
+
+    async def dismiss(self, reason: str) -> None:
+        """Tell everybody that it is over, and let them read it."""
+        for connection in list(self._connections.values()):
+            connection.say(pb.FromServer(bye=pb.Bye(reason=reason)))
+            connection.close()
+        for _ in range(50):
+            if not any(one.outbox.qsize() for one in self._connections.values()):
+                break
+            await asyncio.sleep(0.02)
+
+    # Inside
+
+    async def _admit(self, context: Call) -> Identity | None:
+        try:
+            return self._gate.who(context)
+        except Unknown as error:
+            log.warning("a call from %s is turned away: %s", context.peer(), error)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "")
+            raise
+
+    async def _transferring(self, context: Call) -> Connection:
+        """The connection that a transfer belongs to."""
+        identity = await self._admit(context)
+        given = dict(context.invocation_metadata() or ()).get(INSTANCE)
+        for connection in self._connections.values():
+            proved = identity is None or identity.name == connection.name
+            if connection.instance == given and connection.here and connection.open and proved:
+                connection.seen_at = self._clock()
+                return connection
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "there is no control stream of this client")
+        raise AssertionError("abort raises")
+
+    async def _greet(
+        self,
+        identity: Identity | None,
+        requests: AsyncIterator[pb.FromClient],
+        context: Call,
+    ) -> Connection | None:
+        """The connection of a client that may take part; the others are told why not."""
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                first = await anext(requests)
+        except (TimeoutError, StopAsyncIteration):
+            return None
+        hello, fault = first.hello, ""
+        if (
+            not first.HasField("hello")
+            or not is_name(hello.name)
+            or not _INSTANCE.fullmatch(hello.instance)
+        ):
+            fault = "the first message must be a hello with a name and an instance"
+        elif identity is not None and identity.name != hello.name:
+            fault = f"you are {identity.name}, not {hello.name}"
+        elif hello.model != self._about.model:
+            fault = "your model has other layers than the server's; build the same one"
+        if fault:
+            await context.write(pb.FromServer(refused=pb.Refused(reason=fault, for_good=True)))
+            return None
+        fault = self._too_often(hello.name) or self._doubled(hello)
+        number: Future[int] = Future()
+        if not fault:
+            self._world.put(Knock(hello.name, number))
+            try:
+                client = await asyncio.wrap_future(number)
+            except (PeerError, OSError) as error:
+                fault = str(error)
+        if fault:
+            log.warning("%s is turned away: %s", hello.name, fault)
+            await context.write(pb.FromServer(refused=pb.Refused(reason=fault)))
+            return None
+        about = self._about
+        connection = Connection(
+            hello.name, hello.instance, identity, client, self._clock(), hello.run == about.run
+        )
+        before = self._connections.get(hello.name)
+        if before is not None:
+            before.close()
+        self._connections[hello.name] = connection
+        connection.say(
+            pb.FromServer(
+                welcome=pb.Welcome(
+                    run=about.run,
+                    client=client,
+                    seed=about.seed,
+                    settings=about.settings,
+                    beat_s=self._settings.beat_s,
+                    most_bytes=about.most_bytes,
+                )
+            )
+        )
+        return connection
+
+    def _too_often(self, name: str) -> str:
+        times, now = self._hellos[name], self._clock()
+        while times and now - times[0] > 60:
+            times.popleft()
+        times.append(now)
+        if len(times) > self._settings.hellos_per_minute:
+            return f"{len(times)} connections in a minute are too many; wait"
+        if len(self._hellos) > 10_000:
+            self._hellos.clear()
+        return ""
+
+    def _doubled(self, hello: pb.Hello) -> str:
+        """Why this cannot be the only client of its name, if so."""
+        other = self._connections.get(hello.name)
+        if other is None or not other.open or other.instance == hello.instance:
+            return ""
+        if self._clock() - other.seen_at > 2 * self._settings.beat_s:
+            return ""  # it has most likely been started anew
+        return f"{hello.name} is connected already, from another process"
+
+    async def _read(self, connection: Connection, requests: AsyncIterator[pb.FromClient]) -> None:
+        try:
+            async for message in requests:
+                connection.seen_at = self._clock()
+                await self._hear(connection, message)
+        except PeerError as error:
+            log.warning("%s sent what it should not: %s", connection.name, error)
+            connection.say(pb.FromServer(refused=pb.Refused(reason=str(error))))
+        except aio.AioRpcError:
+            pass
+        finally:
+            connection.close()
+
+    async def _hear(self, connection: Connection, message: pb.FromClient) -> None:
+        client, kind = connection.client, message.WhichOneof("body")
+        if kind == "ready" and not connection.here:
+            await self._take_in(connection, message.ready)
+        elif kind == "beat":
+            beat = message.beat
+            connection.task, connection.steps = beat.task, beat.steps
+            connection.latency_s = beat.latency_s
+            connection.say(pb.FromServer(beat=pb.Beat(number=beat.number)))
+        elif not connection.here:
+            raise PeerError(f"a message of kind {kind} came before the client was ready")
+        elif kind == "profiled":
+            connection.rates = message.profiled.rates
+            rates = wire.rates(message.profiled.rates)
+            self._world.put(Profiled(0.0, client, message.profiled.task, rates))
+        elif kind == "done":
+            connection.rates = message.done.rates
+            self._world.put(wire.arrived(client, message.done))
+        elif kind == "failed":
+            reason = message.failed.reason[:500]
+            self._world.put(Failed(0.0, client, message.failed.task, reason))
+        else:
+            raise PeerError(f"a message of kind {kind} has no place here")
+
+    async def _take_in(self, connection: Connection, ready: pb.Ready) -> None:
+        if not 1 <= ready.samples <= 10**12:
+            raise PeerError(f"a client with {ready.samples} samples cannot train")
+        held: Future[tuple[int, ...]] = Future()
+        connection.here = True
+        most = ready.most if ready.HasField("most") else None
+        instance, known = connection.instance, connection.known
+        self._world.put(Came(connection.client, ready.samples, most, instance, known, held))
+        connection.start(await asyncio.wrap_future(held))
+
+    def _lost(self, connection: Connection) -> None:
+        """Its stream is over: it has some time to come back."""
+        if self._connections.get(connection.name) is connection and connection.here:
+            self._loop.call_later(
+                self._settings.return_s, self._gone, connection, "its connection broke"
+            )
+
+    def _gone(self, connection: Connection, reason: str) -> None:
+        if self._connections.get(connection.name) is connection and not connection.open:
+            del self._connections[connection.name]
+            if connection.here:
+                self._world.put(Gone(connection.client, reason))
+
+    async def _fault(self, connection: Connection, context: Call, error: Exception) -> None:
+        log.warning("a transfer of %s failed: %s", connection.name, error)
+        await context.abort(transfer.code(error), str(error)[:500])
+
+
+def _state(online: bool, connection: Connection | None) -> str:
+    if connection is not None and connection.open:
+        return "here" if connection.here else "getting ready"
+    return "connection broken" if online else "away"
+
+
+def _doing(orders: dict[int, list[Probe | Train]], connection: Connection | None) -> str:
+    if not orders:
+        return "waits"
+    task, given = next(iter(orders.items()))
+    steps = (
+        f", {connection.steps} batches" if connection is not None and connection.task == task else ""
+    )
+    word = "trains" if isinstance(given[-1], Train) else "is probed"
+    return f"{word} from version {given[-1].version} (task {task}{steps})"

@@ -1,0 +1,105 @@
+"""Core's messages as they travel, and back. What a peer sends is taken apart here and checked later."""
+
+from typing import Literal, cast
+
+from fedpace.core.commands import Cancel, Probe, Train, Work
+from fedpace.core.errors import PeerError, PolicyError
+from fedpace.core.events import Arrived, Rates
+from fedpace.learn.orders import Outcome
+from fedpace.net import federation_pb2 as pb
+
+
+def order(command: Probe | Train | Cancel, left_s: float | None) -> pb.FromServer:
+    """A command to a client. left_s: seconds until its work must end, None: no limit."""
+    match command:
+        case Probe():
+            return pb.FromServer(
+                probe=pb.Probe(
+                    task=command.task,
+                    version=command.version,
+                    slot=command.slot,
+                    batch_size=command.batch_size,
+                    go_on=command.go_on,
+                    max_epochs=command.max_epochs,
+                )
+            )
+        case Train(work=work):
+            return pb.FromServer(
+                train=pb.Train(
+                    task=command.task,
+                    version=command.version,
+                    slot=command.slot,
+                    batch_size=work.batch_size,
+                    epochs=work.epochs,
+                    steps=work.steps,
+                    depth=work.depth,
+                    left_s=left_s,
+                    stop_in_layer=work.stop_in == "layer",
+                    width=work.width,
+                    estimate=work.estimate or "",
+                )
+            )
+        case Cancel():
+            return pb.FromServer(cancel=pb.Cancel(task=command.task, reason=command.reason[:500]))
+
+
+def work(train: pb.Train, stop_at: float | None) -> Work:
+    """The work in an order. stop_at: by the clock of whoever does it."""
+    estimate = train.estimate or None
+    if estimate not in (None, "numbers", "gradient"):
+        raise PeerError(f"task {train.task} asks for the unknown estimate {estimate!r}")
+    try:
+        return Work(
+            train.batch_size,
+            train.epochs if train.HasField("epochs") else None,
+            train.steps if train.HasField("steps") else None,
+            train.depth if train.HasField("depth") else None,
+            stop_at,
+            "layer" if train.stop_in_layer else None,
+            train.width if train.HasField("width") else None,
+            cast(Literal["numbers", "gradient"] | None, estimate),
+        )
+    except PolicyError as error:
+        raise PeerError(f"task {train.task} has impossible work: {error}") from error
+
+
+def rates(sent: pb.Rates) -> Rates:
+    return Rates(sent.batch_s, sent.batches, sent.down_s, sent.up_s, sent.latency_s)
+
+
+def done(task: int, version: int, outcome: Outcome, measured: pb.Rates) -> pb.Done:
+    """What a client reports of a task that is over."""
+    return pb.Done(
+        task=task,
+        version=version,
+        depth=outcome.depth,
+        steps=outcome.steps,
+        full_steps=outcome.full_steps,
+        samples=outcome.samples,
+        trained=outcome.trained,
+        cut=outcome.cut,
+        last_depth=outcome.last_depth,
+        width=outcome.width,
+        rates=measured,
+    )
+
+
+def arrived(client: int, done: pb.Done, up_bytes: int = 0) -> Arrived:
+    """The event that a report becomes; its time is set when it is told."""
+    return Arrived(
+        0.0,
+        client,
+        done.task,
+        done.version,
+        done.depth,
+        done.steps,
+        done.full_steps,
+        done.samples,
+        up_bytes,
+        done.cut,
+        rates(done.rates),
+        done.last_depth if done.HasField("last_depth") else None,
+        done.width if done.HasField("width") else None,
+        done.trained,
+        done.seen if done.HasField("seen") else None,
+    )

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from fedpace.core.errors import ConfigError
 from fedpace.keys_cli import app
+from fedpace.net.authority import Authority
 from fedpace.net.gate import ClientKeys, Gate
-from fedpace.net.identity import Authority
 
 
 @pytest.fixture

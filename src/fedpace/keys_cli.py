@@ -13,7 +13,7 @@ from rich.table import Table
 from fedpace.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedpace.net.identity import Authority
+    from fedpace.net.authority import Authority
 
 app = typer.Typer(
     help="Certificates and tokens: who may take part in a federation.",
@@ -50,7 +50,8 @@ def init_(
     Refused where there is one. With --renew clients keep what they have; the server needs a restart.
     """
     with _extra():
-        from fedpace.net.identity import DAYS, Authority, is_host
+        from fedpace.net.authority import Authority
+        from fedpace.net.identity import DAYS, is_host
     valid = DAYS if days is None else days
     hosts = [*LOOPBACK, *filter(is_host, [socket.gethostname()]), *(host or ())]
     if renew:
@@ -80,7 +81,8 @@ def client_(
     Refused while the name has keys that are valid; revoke them first to replace them.
     """
     with _extra():
-        from fedpace.net.identity import DAYS, Authority
+        from fedpace.net.authority import Authority
+        from fedpace.net.identity import DAYS
     authority = Authority.open(keys)
     for name in names:
         folder = authority.client(
@@ -98,7 +100,7 @@ def revoke_(
 ) -> None:
     """Shut a client out, at once and also from a server that is running."""
     with _extra():
-        from fedpace.net.identity import Authority
+        from fedpace.net.authority import Authority
     ended = Authority.open(keys).revoke(name)
     if not ended:
         _say(f"{name} was revoked already; nothing has changed")
@@ -111,7 +113,8 @@ def revoke_(
 def list_(keys: Keys = Path("keys")) -> None:
     """All certificates and tokens that were made."""
     with _extra():
-        from fedpace.net.identity import Authority, day, utc_now
+        from fedpace.net.authority import Authority
+        from fedpace.net.identity import day, utc_now
     authority = Authority.open(keys)
     now = utc_now()
     _say(_server(authority))

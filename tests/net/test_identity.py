@@ -16,8 +16,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from grpc import aio
 
 from fedpace.core.errors import ConfigError, PeerError
+from fedpace.net.authority import Authority
 from fedpace.net.gate import ClientKeys, Gate, Unknown
-from fedpace.net.identity import Authority, Identity, digest, is_host, read_pair, utc_now
+from fedpace.net.identity import Identity, digest, is_host, read_pair, utc_now
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
 SECRET = b"the model"

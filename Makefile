@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check lint bench proto clean
+.PHONY: help setup demo federation-demo test test-flower check lint bench proto clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,8 +19,16 @@ setup: $(STAMP) ## make .venv with everything in it
 demo: $(STAMP) ## compare TimelyFL, FedBuff and SyncFL on 64 phones; table and figure at the end
 	$(BIN)/fedpace compare configs/demo.toml --out runs/demo --overwrite
 
+federation-demo: $(STAMP) ## a server and six uneven clients, for real: TimelyFL and FedCompass against waiting
+	$(BIN)/python tools/federation_demo.py
+
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto
+
+test-flower: ## the tests against a real SuperLink, in an environment of their own: Flower wants older packages
+	$(PYTHON) -m venv $(VENV)-flower
+	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0' -e '.[flower]' pytest pytest-xdist hypothesis scipy
+	$(VENV)-flower/bin/python -m pytest tests/flower
 
 lint: $(STAMP) ## style, types and the directions between rooms
 	$(BIN)/ruff check .
@@ -33,8 +41,10 @@ check: lint test ## what CI runs
 bench: $(STAMP) ## measure ratios; nothing here is a test
 	$(BIN)/python -m benchmarks
 
-proto: $(STAMP) ## make the messages' code from federation.proto
-	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fedpace/net/federation.proto
+proto: ## make the messages' code from federation.proto, by a generator whose code old and new protobuf read
+	$(PYTHON) -m venv $(VENV)/proto
+	$(VENV)/proto/bin/python -m pip install --quiet 'grpcio-tools==1.76.0'
+	$(VENV)/proto/bin/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fedpace/net/federation.proto
 
 clean: ## remove what setup and runs left behind
-	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-flower runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

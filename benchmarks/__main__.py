@@ -10,6 +10,7 @@ NAMES = (
     "partial_training",
     "stopped_backward",
     "overhead",
+    "stacked",
 )  # memory is told best before torch is in
 
 unknown = sorted(set(sys.argv[1:]) - set(NAMES))

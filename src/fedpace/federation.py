@@ -22,6 +22,7 @@ from fedpace import config as configs
 from fedpace import plugins
 from fedpace.api import WEIGHTS, Result, context_of, make_room, open_result
 from fedpace.config import Config, PolicyPlan
+from fedpace.core.commands import Command
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError, PolicyError
 from fedpace.core.journal import JOURNAL, Header, Journal, check_header, part_path
 from fedpace.core.policy import Context
@@ -39,7 +40,7 @@ from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, check_address, why
 from fedpace.net.gate import ClientKeys, Gate
 from fedpace.net.models import Models
-from fedpace.net.reports import Stopped
+from fedpace.net.reports import Over, Stopped
 from fedpace.net.resume import Relay, Snapshots, retrace
 from fedpace.net.server import About, Server
 from fedpace.net.service import OPTIONS, Stub, handlers
@@ -52,6 +53,14 @@ if TYPE_CHECKING:
 
 SNAPSHOT = "snapshot.pt"
 RUN = "run.json"
+_KEEPALIVE = (
+    # Clients ping when they hear nothing; without these they would be taken for a flood.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # So that connections end whose other side is gone without a word.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
 log = logging.getLogger("fedpace.server")
 
 Factory = Callable[..., Task]
@@ -148,6 +157,7 @@ def serve(
         if (folder / JOURNAL).exists():
             log.info("%s is finished already", folder)
             return open_result(folder)
+        _drop_unborn(part_path(folder / JOURNAL))
         check_header(folder / JOURNAL, parts.header)
         finished = asyncio.run(_serve(parts, address, gate, folder, on_ready, stop))
     return open_result(folder) if finished else None
@@ -183,7 +193,8 @@ async def _serve(
     """Whether the run is over."""
     config, serving = parts.config, parts.config.serve
     spool = Spool(folder / "spool", parts.most_bytes, (2 * config.clients + 2) * parts.most_bytes)
-    models = Models(parts.store, parts.most_bytes, serving.norm_bound)
+    widths = parts.plan.kind.widths(parts.plan.settings)
+    models = Models(parts.store, parts.most_bytes, serving.norm_bound, widths)
     trainer = parts.trainer
     about = About(
         _run_id(folder),
@@ -194,7 +205,16 @@ async def _serve(
     )
     relay = Relay()
     server = Server(gate, serving, about, models, spool)
-    world = World(config.clients, serving, models, spool, server, folder, lambda: _flush(relay))
+    world = World(
+        config.clients,
+        serving,
+        models,
+        spool,
+        server,
+        folder,
+        lambda: _flush(relay),
+        layers=trainer.layout.depth,
+    )
     server.attach(world)
     session = parts.session(relay)
     snapshots = Snapshots(folder / SNAPSHOT, relay, models, world, spool, serving.snapshot_every_s)
@@ -208,40 +228,35 @@ async def _serve(
         parts.plan.stop,
         (snapshots, lambda standing: last.__setitem__(slice(None), [standing])),
     )
+    grpc_server = aio.server(options=[*OPTIONS, *_KEEPALIVE, ("grpc.so_reuseport", 0)])
+    grpc_server.add_generic_rpc_handlers((handlers(server),))
+    port = _listen(grpc_server, address, gate)
     path = folder / JOURNAL
+    missing: list[Command] = []
     if part_path(path).exists():
         found = retrace(part_path(path), session, world, models, folder / SNAPSHOT)
+        missing = found.missing
         relay.journal = Journal.resume(path, found.lines)
         log.info("going on at %.1f s, round %d", session.now, session.version("global"))
-        for command in found.missing:
+        for command in missing:
             relay.write(command)
         world.answer_again(found.asked.values())
         server.expect([client for client, place in enumerate(world.places) if place.online])
     else:
-        found = None
         relay.journal = Journal(path, parts.header)
         relay.journal.sync()
-    grpc_server = aio.server(options=[*OPTIONS, ("grpc.so_reuseport", 0)])
-    grpc_server.add_generic_rpc_handlers((handlers(server),))
-    credentials = gate.credentials()
-    try:
-        port = (
-            grpc_server.add_insecure_port(address)
-            if credentials is None
-            else grpc_server.add_secure_port(address, credentials)
-        )
-    except RuntimeError as error:
-        raise ConfigError(f"{address} cannot be listened on: {error}; is it in use?") from error
     await grpc_server.start()
-    watching = asyncio.create_task(server.watch())
+    helpers = [
+        asyncio.create_task(server.watch()),
+        asyncio.create_task(_stop_when_set(world, stop)),
+    ]
     _stop_on_signals(world)
-    stopping = asyncio.create_task(_stop_when_set(world, stop))
     on_ready(port)
     log.info("listening on %s:%d for %d clients", address.rpartition(":")[0], port, config.clients)
 
     def to_end() -> str | None:
         try:
-            for command in found.missing if found is not None else ():
+            for command in missing:
                 world.carry_out(command, session.now)
             return run.to_end()
         except Stopped as error:
@@ -251,25 +266,56 @@ async def _serve(
     reason: str | None = None
     try:
         reason = await asyncio.to_thread(to_end)
+        world.close(Stopped("the server is about to stop") if reason is None else Over(reason))
         if reason is not None:
-            snapshots.join()
+            await asyncio.to_thread(snapshots.join)
             await asyncio.to_thread(parts.save, folder / WEIGHTS, models.weights())
-            relay.journal.close(complete=True)
+            _close(relay, complete=True)
             _tidy(folder, spool)
-            await server.dismiss(reason)
         else:
             await asyncio.to_thread(snapshots.save, True)
+        await server.dismiss(reason)
     finally:
-        relay.journal.close(complete=False)
-        for helper in (watching, stopping):
+        world.close(Stopped("the server has stopped"))
+        for helper in helpers:
             helper.cancel()
         await grpc_server.stop(grace=1.0)
+        _close(relay, complete=False)
     return reason is not None
+
+
+def _listen(server: aio.Server, address: str, gate: Gate) -> int:
+    """The port."""
+    credentials = gate.credentials()
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise ConfigError(f"{address} cannot be listened on: {error}; is it in use?") from error
 
 
 def _flush(relay: Relay) -> None:
     if relay.journal is not None:
         relay.journal.flush()
+
+
+def _close(relay: Relay, complete: bool) -> None:
+    """Close the journal, if it is not."""
+    try:
+        if relay.journal is not None:
+            relay.journal.close(complete)
+    except OSError as error:
+        raise FedpaceError(
+            f"the journal cannot be written: {error}; free some space and resume"
+        ) from error
+
+
+def _drop_unborn(path: Path) -> None:
+    """Delete a journal of which not even the first line was written: nothing had begun."""
+    with suppress(FileNotFoundError):
+        if b"\n" not in path.read_bytes()[: 1 << 20]:
+            path.unlink()
 
 
 def _tidy(folder: Path, spool: Spool) -> None:

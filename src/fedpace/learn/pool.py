@@ -2,7 +2,7 @@
 
 import pickle
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -81,27 +81,32 @@ class Processes:
     """Trains in `workers` processes of one thread each; they start with the first jobs.
 
     Weights and updates go through the CPU, whatever device trains.
+    within: makes the executor of each process.
     """
 
-    def __init__(self, trainer: Trainer, workers: int) -> None:
+    def __init__(
+        self, trainer: Trainer, workers: int, within: Callable[[Trainer], Executor] = Serial
+    ) -> None:
         if workers < 1:
             raise ConfigError(f"workers is {workers}; set it to 1 or more")
         try:
-            packed = pickle.dumps(trainer)
+            packed = pickle.dumps((trainer, within))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(
                 f"the task cannot be sent to worker processes: {error}; define its model, loss and "
                 "accuracy at module level, not as lambdas or inside functions, or use workers=1"
             ) from error
         self._workers = workers
+        self._each = within(trainer).appetite
         self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (packed,))
 
     @property
     def appetite(self) -> int:
-        return self._workers
+        return self._workers * self._each
 
     def train(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
-        chunks = _chunks([job for job, _ in jobs], self._workers * _CHUNKS_A_WORKER)
+        fills = -(-len(jobs) // self.appetite)  # chunks should not get smaller than a worker can use
+        chunks = _chunks([job for job, _ in jobs], self._workers * min(fills, _CHUNKS_A_WORKER))
         futures: list[Future[list[Result]]] = []
         results: list[Update | None] = [None] * len(jobs)
         done = 0
@@ -180,32 +185,32 @@ def _update(
     return Update(depth, params, buffers, counters, effort, width, estimates, gradient)
 
 
-# What follows runs in the workers. A worker keeps its trainer here, because an initializer has no
+# What follows runs in the workers. A worker keeps its executor here, because an initializer has no
 # other way to hand it to the calls that come later; in the parent process it stays None.
-_trainer: Trainer | ConfigError | None = None
+_executor: Executor | ConfigError | None = None
 
 
 def _start(packed: bytes) -> None:
-    global _trainer
+    global _executor
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the workers
     single_thread()
     try:
-        _trainer = pickle.loads(packed)
+        trainer, within = pickle.loads(packed)
+        _executor = within(trainer)
     except Exception as error:  # kept, since an initializer that raises only breaks the pool
-        _trainer = ConfigError(
+        _executor = ConfigError(
             f"a worker process could not rebuild the task: {error!r}; define its model, loss and "
             "accuracy in a module that can be imported, or use workers=1"
         )
 
 
 def _work(weights: list[Arrays], jobs: list[tuple[Job, int]]) -> list[Result]:
-    if not isinstance(_trainer, Trainer):
-        raise _trainer or FedpaceError("this process is no worker")
+    if _executor is None or isinstance(_executor, ConfigError):
+        raise _executor or FedpaceError("this process is no worker")
     starts = [Weights(*map(torch.from_numpy, arrays)) for arrays in weights]
     results = []
-    for job, place in jobs:
-        update = _trainer.run(job, starts[place])
+    for update in _executor.train([(job, starts[place]) for job, place in jobs]):
         slope = None if update.gradient is None else update.gradient.cpu().numpy()
         one = update.depth, _arrays(update), update.effort, update.width, update.estimates, slope
         results.append(one)

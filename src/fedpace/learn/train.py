@@ -162,6 +162,17 @@ class Trainer:
             gradient.float() if gradient is not None and wanted == "gradient" else None,
         )
 
+    def samples(self, job: Job) -> np.ndarray:
+        """Places of the samples that a job draws its batches from."""
+        if self.task.clients is None:
+            raise ConfigError(
+                f"task {self.task.name!r} is not divided among clients; call task.divided"
+            )
+        if not 0 <= job.client < len(self.task.clients):
+            raise PolicyError(f"client {job.client} does not exist; there are {len(self.task.clients)}")
+        samples = self.task.clients[job.client]
+        return samples if job.seen is None else samples[self._kept(job, job.seen)]
+
     def epochs(self, client: int, task: int, samples: np.ndarray) -> Iterator[np.ndarray]:
         """A client's samples as a task goes through them, an order of its own for each epoch."""
         for epoch in count():
@@ -191,17 +202,8 @@ class Trainer:
 
     def _batches(self, job: Job) -> Iterator[Batch]:
         """`job.steps` batches: every epoch in its own keyed order, its last batch may be short."""
-        if self.task.clients is None:
-            raise ConfigError(
-                f"task {self.task.name!r} is not divided among clients; call task.divided"
-            )
-        if not 0 <= job.client < len(self.task.clients):
-            raise PolicyError(f"client {job.client} does not exist; there are {len(self.task.clients)}")
-        samples = self.task.clients[job.client]
-        if job.seen is not None:
-            samples = samples[self._kept(job, job.seen)]
         left = job.steps
-        for order in self.epochs(job.client, job.task, samples):
+        for order in self.epochs(job.client, job.task, self.samples(job)):
             inputs, targets = self.gather(order[: left * job.batch_size])
             size = job.batch_size
             for pair in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):

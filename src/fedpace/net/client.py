@@ -29,7 +29,11 @@ from fedpace.net.service import OPTIONS, Stub
 log = logging.getLogger("fedpace.client")
 
 INSTANCE = "fedpace-instance"
+_PAUSE_S = 0.2
 _MOST_PAUSE_S = 15.0
+_SETTLED_S = 2.0
+"""A connection that held for so long was none of a server that turns us away, or keeps falling over."""
+_MOST_SULK_S = 30.0
 _KEEPALIVE = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -45,11 +49,16 @@ _BROKEN = (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError)
 """What a stream says that is over."""
 
 Arrays = dict[str, np.ndarray]
+Say = Callable[[pb.FromClient], Awaitable[None]]
 T = TypeVar("T")
 
 
 class Refusal(FedpaceError):
     """The server does not let this client take part, and asking again would not help."""
+
+
+class NothingDone(FedpaceError):
+    """A task's time was over before there was anything to send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +94,25 @@ class Trainee(Protocol):
 
 @dataclass(eq=False)
 class Job:
-    """A task that the client has. ready: what is to be reported, once the server has the update."""
+    """A task that the client has, and what pursues it.
+
+    profile: what its probe has told; ready: what is to be reported, once the server has the update.
+    """
 
     opened: Open
     orders: Orders = field(default_factory=Orders)
     worked: bool = False
     cancelled: bool = False
+    profile: pb.FromClient | None = None
     ready: pb.FromClient | None = None
+    pursuit: "asyncio.Task[None] | None" = None
 
     def cancel(self) -> None:
+        """Give it up: a transfer ends now, training at its next batch."""
         self.cancelled = True
         self.orders.cancel()
+        if self.pursuit is not None:
+            self.pursuit.cancel()
 
 
 class Client:
@@ -116,12 +133,15 @@ class Client:
         self._clock = clock
         self._instance = uuid.uuid4().hex
         self._run = ""
-        self._prepared = ""
+        self._prepared: tuple[str, asyncio.Future[None]] | None = None
         self._thread = ThreadPoolExecutor(1, "fedpace-train")
         self._jobs: dict[int, Job] = {}
         self._pursuits: set[asyncio.Task[None]] = set()
         self._outbox: asyncio.Queue[pb.FromClient] = asyncio.Queue()
         self._connected = asyncio.Event()
+        self._connected_at = 0.0
+        self._failures = 0
+        """Tasks in a row that failed."""
         self._latency_s = 0.0
         self._up_s_per_byte: float | None = None
         self._doing = (0, 0)
@@ -131,27 +151,39 @@ class Client:
 
     async def take_part(self) -> str:
         """Stay with the server; the reason why it is over. Refusal where it does not want us."""
-        pause_s = 0.2
+        pause_s = _PAUSE_S
         channel = self._channel()
         self._stub = Stub(channel)
         try:
             while self.over is None:
-                began = self._clock()
-                try:
-                    await self._stay()
-                except (*_BROKEN, TimeoutError, OSError) as error:
-                    log.warning("no connection to %s: %s", self._address, why(error))
-                except PeerError as error:
-                    log.warning("%s", error)
+                self._connected_at = self._clock()
+                await self._try_to_stay()
                 if self.over is None:
-                    if self._clock() - began > 30:
-                        pause_s = 0.2
+                    if self._clock() - self._connected_at > _SETTLED_S:
+                        pause_s = _PAUSE_S
                     await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # not all at once
                     pause_s = min(2 * pause_s, _MOST_PAUSE_S)
         finally:
             await self.stop()
             await channel.close(None)
         return self.over
+
+    async def _try_to_stay(self) -> None:
+        """One control stream, whatever becomes of it."""
+        task = asyncio.current_task()
+        try:
+            await self._stay()
+            if self.over is None:
+                log.warning("the server ended the connection; trying again")
+        except (*_BROKEN, TimeoutError, OSError) as error:
+            log.warning("no connection to %s: %s", self._address, why(error))
+        except PeerError as error:
+            log.warning("%s", error)
+        except asyncio.CancelledError:
+            # So grpc says that the call was cancelled, which may have been done at the other end.
+            if task is None or task.cancelling():
+                raise
+            log.warning("no connection to %s: the call was cancelled", self._address)
 
     async def stop(self) -> None:
         """Leave: what is being trained is given up."""
@@ -177,12 +209,18 @@ class Client:
                 await call.write(pb.FromClient(hello=hello))
                 first = await call.read()
             welcome = self._welcomed(first)
-            helpers.append(asyncio.create_task(self._beat(call, welcome.beat_s)))
-            await self._prepare(welcome)
-            self._run = welcome.run
-            await call.write(pb.FromClient(ready=pb.Ready(samples=self._trainee.samples)))
-            log.info("connected to %s as client %d", self._address, welcome.client)
-            helpers.append(asyncio.create_task(self._write(call)))
+            if welcome is None:
+                return
+            writing = asyncio.Lock()
+
+            async def say(message: pb.FromClient) -> None:
+                async with writing:  # grpc takes one at a time
+                    await call.write(message)
+
+            ready = asyncio.create_task(self._get_ready(say, welcome))
+            # What cannot train has no business with the server.
+            ready.add_done_callback(lambda done: call.cancel() if _gave_up(done) else None)
+            helpers += [asyncio.create_task(self._beat(say, welcome.beat_s)), ready]
             async for message in _messages(call, 4 * welcome.beat_s):
                 self._hear(message)
                 if self.over is not None:
@@ -191,6 +229,15 @@ class Client:
             self._connected.clear()
             await _end(helpers)
             call.cancel()
+
+    async def _get_ready(self, say: Say, welcome: pb.Welcome) -> None:
+        """Build what trains, tell the server, and from then on what there is to tell."""
+        await self._prepare(welcome)
+        self._run = welcome.run
+        await say(pb.FromClient(ready=pb.Ready(samples=self._trainee.samples)))
+        log.info("connected to %s as client %d", self._address, welcome.client)
+        self._connected_at = self._clock()
+        await self._write(say)
 
     def _channel(self) -> aio.Channel:
         options = [*OPTIONS, *_KEEPALIVE]
@@ -202,13 +249,15 @@ class Client:
         own = ((INSTANCE, self._instance),)
         return own if self._keys is None else (*own, *self._keys.metadata())
 
-    def _welcomed(self, first: Any) -> pb.Welcome:
+    def _welcomed(self, first: Any) -> pb.Welcome | None:
+        """None: it is over."""
         if not isinstance(first, pb.FromServer):
             raise PeerError("the server ended the conversation without a word")
         if first.HasField("refused"):
             self._refused(first.refused)
         if first.HasField("bye"):
             self.over = first.bye.reason
+            return None
         if not first.HasField("welcome"):
             raise PeerError(f"the server began with {first.WhichOneof('body')} instead of a welcome")
         return first.welcome
@@ -225,39 +274,41 @@ class Client:
         wanted = f"{welcome.seed} {welcome.client} {welcome.settings}"
         if self._run not in ("", welcome.run):
             self._forget_all()
-        if self._prepared == wanted:
-            return
-        self._forget_all()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(
-            self._thread, self._trainee.prepare, welcome.settings, welcome.seed, welcome.client
-        )
-        self._prepared = wanted
+        if self._prepared is None or self._prepared[0] != wanted:
+            self._forget_all()
+            made = asyncio.get_running_loop().run_in_executor(
+                self._thread, self._trainee.prepare, welcome.settings, welcome.seed, welcome.client
+            )
+            self._prepared = wanted, made
+        try:
+            await asyncio.shield(self._prepared[1])  # it goes on if this connection breaks
+        except Exception as error:  # the same would happen next time
+            log.debug("getting ready failed", exc_info=True)
+            raise Refusal(f"this client cannot train: {type(error).__name__}: {error}") from error
 
     def _forget_all(self) -> None:
         for job in self._jobs.values():
             job.cancel()
         self._jobs.clear()
 
-    async def _beat(self, call: Any, every_s: float) -> None:
+    async def _beat(self, say: Say, every_s: float) -> None:
         number = 0
         while True:
             number += 1
             self._beats = {number: self._clock()}
             task, steps = self._doing
             beat = pb.Beat(number=number, task=task, steps=steps, latency_s=self._latency_s)
-            await call.write(pb.FromClient(beat=beat))
+            await say(pb.FromClient(beat=beat))
             await asyncio.sleep(every_s)
 
-    async def _write(self, call: Any) -> None:
+    async def _write(self, say: Say) -> None:
         await self._connected.wait()
         while True:
             message = await self._outbox.get()
-            try:
-                await call.write(message)
-            except BaseException:
-                self._outbox.put_nowait(message)
-                raise
+            await say(message)
+            if message.HasField("failed"):
+                # Should it be lost on its way, the server gives the task again.
+                self._jobs.pop(message.failed.task, None)
 
     def _hear(self, message: pb.FromServer) -> None:
         match message.WhichOneof("body"):
@@ -283,8 +334,10 @@ class Client:
             case "refused":
                 if not message.refused.HasField("task"):
                     self._refused(message.refused)
-                self._jobs.pop(message.refused.task, None)
-                log.warning("our update was refused: %s", message.refused.reason)
+                job = self._jobs.pop(message.refused.task, None)
+                if job is not None:
+                    job.cancel()
+                log.warning("our report was refused: %s", message.refused.reason)
             case "bye":
                 self.over = message.bye.reason
             case other:
@@ -299,6 +352,8 @@ class Client:
         for job in self._jobs.values():
             if job.ready is not None:
                 self._outbox.put_nowait(job.ready)
+            elif job.profile is not None and not job.worked:
+                self._outbox.put_nowait(job.profile)
         self._connected.set()
 
     # Tasks
@@ -307,9 +362,9 @@ class Client:
         job = self._jobs.get(opened.task)
         if job is None:
             job = self._jobs[opened.task] = Job(opened)
-            pursuit = asyncio.create_task(self._pursue(job))
-            self._pursuits.add(pursuit)
-            pursuit.add_done_callback(self._pursuits.discard)
+            job.pursuit = asyncio.create_task(self._pursue(job))
+            self._pursuits.add(job.pursuit)
+            job.pursuit.add_done_callback(self._pursuits.discard)
         return job
 
     def _work(self, train: pb.Train) -> None:
@@ -325,11 +380,18 @@ class Client:
         task = job.opened.task
         try:
             await self._carry_out(job)
-        except (FedpaceError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
-            if not job.cancelled:
-                log.warning("task %d failed: %s", task, error)
-                reason = f"{type(error).__name__}: {error}"[:500]
-                self._report(job, pb.FromClient(failed=pb.Failed(task=task, reason=reason)))
+            self._failures = 0
+        except Exception as error:  # also what the trainee's own code does wrong
+            if job.cancelled:
+                return
+            log.warning("task %d failed: %s", task, error, exc_info=not isinstance(error, FedpaceError))
+            # A policy may give the next task at once: what fails every time must not do so for nothing.
+            await asyncio.sleep(min(2.0**self._failures - 1, _MOST_SULK_S))
+            self._failures += not isinstance(error, NothingDone)
+            reason = f"{type(error).__name__}: {error}"[:500]
+            self._report(job, pb.FromClient(failed=pb.Failed(task=task, reason=reason)))
+        finally:
+            self._doing = (0, 0)
 
     async def _carry_out(self, job: Job) -> None:
         loop, task = asyncio.get_running_loop(), job.opened.task
@@ -351,7 +413,7 @@ class Client:
 
         def profiled(batch_s: float) -> None:
             said = pb.FromClient(profiled=pb.Profiled(task=task, rates=rates(batch_s)))
-            loop.call_soon_threadsafe(self._outbox.put_nowait, said)
+            loop.call_soon_threadsafe(self._tell_profile, job, said)
 
         def stepped(steps: int) -> None:
             self._doing = (task, steps)
@@ -359,11 +421,10 @@ class Client:
         result = await loop.run_in_executor(
             self._thread, self._trainee.train, job.opened, weights, job.orders, profiled, stepped
         )
-        self._doing = (0, 0)
         if result is None or job.cancelled:
             return
         if result.update is None:
-            raise PeerError("no layer was done in time")
+            raise NothingDone("no layer was done in time")
         packed = await loop.run_in_executor(None, arrays.pack, result.update)
         moved = await self._with_server(
             job, lambda: transfer.send(self._stub, task, packed, self._metadata())
@@ -373,6 +434,11 @@ class Client:
         done = wire.done(task, job.opened.version, result.outcome, rates(result.outcome.batch_s))
         self._report(job, pb.FromClient(done=done))
 
+    def _tell_profile(self, job: Job, message: pb.FromClient) -> None:
+        if not job.cancelled:
+            job.profile = message
+            self._outbox.put_nowait(message)
+
     def _report(self, job: Job, message: pb.FromClient) -> None:
         if not job.cancelled:
             job.ready = message
@@ -380,15 +446,19 @@ class Client:
 
     async def _with_server(self, job: Job, call: Callable[[], Awaitable[T]]) -> T:
         """A transfer; one that broke too often is taken up again when the server is back."""
+        pursuit = asyncio.current_task()
         while True:
             await self._connected.wait()
-            if job.cancelled:
-                raise PeerError("the task was cancelled")
             try:
                 return await call()
             except transfer.GaveUp as error:
                 log.warning("%s", error)
-                await asyncio.sleep(1.0)
+            except asyncio.CancelledError:
+                # Of the call, perhaps at the other end; or of this job.
+                if pursuit is None or pursuit.cancelling():
+                    raise
+                log.warning("a transfer of task %d was cancelled", job.opened.task)
+            await asyncio.sleep(1.0)
 
 
 async def _messages(call: Any, quiet_s: float) -> AsyncIterator[pb.FromServer]:
@@ -399,6 +469,10 @@ async def _messages(call: Any, quiet_s: float) -> AsyncIterator[pb.FromServer]:
         if not isinstance(message, pb.FromServer):  # the end
             return
         yield message
+
+
+def _gave_up(task: "asyncio.Task[None]") -> bool:
+    return not task.cancelled() and isinstance(task.exception(), Refusal)
 
 
 async def _end(tasks: "list[asyncio.Task[None]]") -> None:

@@ -128,7 +128,7 @@ class Probe(_message.Message):
     batch_size: int
     go_on: bool
     max_epochs: int
-    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., slot: _Optional[str] = ..., batch_size: _Optional[int] = ..., go_on: _Optional[bool] = ..., max_epochs: _Optional[int] = ...) -> None: ...
+    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., slot: _Optional[str] = ..., batch_size: _Optional[int] = ..., go_on: bool = ..., max_epochs: _Optional[int] = ...) -> None: ...
 
 class Train(_message.Message):
     __slots__ = ("task", "version", "slot", "batch_size", "epochs", "steps", "depth", "left_s", "stop_in_layer", "width", "estimate")
@@ -154,7 +154,7 @@ class Train(_message.Message):
     stop_in_layer: bool
     width: float
     estimate: str
-    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., slot: _Optional[str] = ..., batch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., steps: _Optional[int] = ..., depth: _Optional[int] = ..., left_s: _Optional[float] = ..., stop_in_layer: _Optional[bool] = ..., width: _Optional[float] = ..., estimate: _Optional[str] = ...) -> None: ...
+    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., slot: _Optional[str] = ..., batch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., steps: _Optional[int] = ..., depth: _Optional[int] = ..., left_s: _Optional[float] = ..., stop_in_layer: bool = ..., width: _Optional[float] = ..., estimate: _Optional[str] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("task", "reason")
@@ -198,7 +198,7 @@ class Done(_message.Message):
     width: float
     seen: int
     rates: Rates
-    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., depth: _Optional[int] = ..., steps: _Optional[int] = ..., full_steps: _Optional[int] = ..., samples: _Optional[int] = ..., trained: _Optional[int] = ..., cut: _Optional[bool] = ..., last_depth: _Optional[int] = ..., width: _Optional[float] = ..., seen: _Optional[int] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ...) -> None: ...
+    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., depth: _Optional[int] = ..., steps: _Optional[int] = ..., full_steps: _Optional[int] = ..., samples: _Optional[int] = ..., trained: _Optional[int] = ..., cut: bool = ..., last_depth: _Optional[int] = ..., width: _Optional[float] = ..., seen: _Optional[int] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("task", "reason")
@@ -222,7 +222,7 @@ class Refused(_message.Message):
     task: int
     reason: str
     for_good: bool
-    def __init__(self, task: _Optional[int] = ..., reason: _Optional[str] = ..., for_good: _Optional[bool] = ...) -> None: ...
+    def __init__(self, task: _Optional[int] = ..., reason: _Optional[str] = ..., for_good: bool = ...) -> None: ...
 
 class Bye(_message.Message):
     __slots__ = ("reason",)
@@ -282,7 +282,7 @@ class SendReply(_message.Message):
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     offset: int
     complete: bool
-    def __init__(self, offset: _Optional[int] = ..., complete: _Optional[bool] = ...) -> None: ...
+    def __init__(self, offset: _Optional[int] = ..., complete: bool = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

@@ -4,7 +4,10 @@ An update is on disk before anybody hears of it, and stays there until a snapsho
 it: so a server that is killed makes the same models again from its journal.
 """
 
+import math
 from collections import Counter
+from collections.abc import Collection
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +22,27 @@ from fedpace.net import arrays
 
 Pin = tuple[str, int]
 """Slot and version of the weights that a task started from."""
+MOST = 1e30
+"""No number that a client has measured is larger, and no norm: sums and squares of such stay finite."""
 
 
 class Models:
     """Slots and updates of one run. All but `file` belongs to the thread of the run.
 
-    most_bytes: of an update; norm_bound: of its parameters, None: any.
+    most_bytes: of an update; norm_bound: of its parameters, None: any; widths: that an update may have.
     """
 
-    def __init__(self, store: ModelStore, most_bytes: int, norm_bound: float | None = None) -> None:
+    def __init__(
+        self,
+        store: ModelStore,
+        most_bytes: int,
+        norm_bound: float | None = None,
+        widths: Collection[float] = (),
+    ) -> None:
         self._store = store
         self._most_bytes = most_bytes
-        self._norm_bound = norm_bound
+        self._norm_bound = MOST if norm_bound is None else norm_bound
+        self._widths = {1.0, *widths}
         self._versions: Counter[str] = Counter()
         self._pins: dict[int, Pin] = {}
         self._uses: Counter[Pin] = Counter()
@@ -61,10 +73,19 @@ class Models:
     def take(self, task: int, path: Path) -> Update:
         """Check an update that has come, and keep it for its use; PeerError says what is wrong."""
         update = arrays_to_update(arrays.unpack(path.read_bytes(), self._most_bytes))
+        if update.width is not None and update.width not in self._widths:
+            raise PeerError(f"update of task {task} has width {update.width}, which was not asked for")
         norm = float(torch.linalg.vector_norm(update.params, dtype=torch.float64))
-        if self._norm_bound is not None and norm > self._norm_bound:
+        if norm > self._norm_bound:
             raise PeerError(
                 f"update of task {task} has norm {norm:.6g}; at most {self._norm_bound:g} is allowed"
+            )
+        found = () if update.estimates is None else astuple(update.estimates)
+        wild = any(math.isfinite(one) and abs(one) > MOST for one in found)
+        if wild or not 0.5 <= update.effort <= MOST:
+            raise PeerError(
+                f"update of task {task} has effort {update.effort} and estimates {found}; expected an "
+                f"effort of 1 or more, and no number above {MOST:g}"
             )
         self._store.put(task, update)
         return update

@@ -1,17 +1,27 @@
 """What clients report to the run, and what the run keeps about them."""
 
 import math
+import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedpace.core.commands import Cancel, Probe, Train
-from fedpace.core.errors import FedpaceError
-from fedpace.core.events import Arrived, Failed, Profiled
+from fedpace.core.errors import FedpaceError, PeerError
+from fedpace.core.events import Arrived, Failed, Profiled, Rates
+
+MOST_S = 1e7
+"""No batch, transfer or epoch takes longer: four months."""
+MOST_SAMPLES = 10**12
+MOST_STEPS = 10**9
 
 
 class Stopped(FedpaceError):
-    """Somebody asked for the end of the run."""
+    """Somebody asked for the end of the run, to go on with it later."""
+
+
+class Over(FedpaceError):
+    """The run has come to its end."""
 
 
 class Ways(Protocol):
@@ -64,14 +74,73 @@ Report = Knock | Came | Gone | Profiled | Arrived | Failed
 
 @dataclass(slots=True)
 class Place:
-    """A client of the run. orders: of its open tasks, what they were told."""
+    """A client of the run. orders: of its open tasks, what they were told.
+
+    joined: the policy knows that it is there; heard: of its latest tasks, how often it has reported on
+    each; closing: held by whoever ends a task or begins an upload, so that no upload outlives its task.
+    """
 
     name: str
     online: bool = False
+    joined: bool = False
     instance: str = ""
     samples: int = 0
     most: int | None = None
     orders: dict[int, list[Probe | Train]] = field(default_factory=dict)
+    heard: dict[int, int] = field(default_factory=dict)
+    closing: threading.Lock = field(default_factory=threading.Lock)
     updates: int = 0
     refused: int = 0
     shut_out_until: float = -math.inf
+
+    @property
+    def held(self) -> int:
+        """Samples that it can train on at most."""
+        return self.most or self.samples
+
+
+def check_rates(task: int, rates: Rates, place: Place) -> None:
+    """That the speeds a client reports can be its own; policies divide by them and add them up."""
+    numbers = (rates.batch_s, rates.down_s, rates.up_s, rates.latency_s)
+    if not (
+        all(math.isfinite(one) and 0 <= one <= MOST_S for one in numbers)
+        and 1 <= rates.batches <= place.held
+        and 0 < rates.compute_s <= MOST_S
+    ):
+        raise PeerError(f"task {task} reports impossible rates: {rates}")
+
+
+def check_done(
+    event: Arrived, orders: list[Probe | Train], place: Place, layers: int | None = None
+) -> None:
+    """That what a client says of its work can be so. layers: of the model, where they are known."""
+    task, last = event.task, orders[-1]
+    if not isinstance(last, Train):
+        raise PeerError(f"task {task} is reported as done, but got no work yet")
+    work = last.work
+    if event.version != last.version:
+        raise PeerError(f"task {task} was given version {last.version}, not {event.version}")
+    if event.width != work.width:
+        raise PeerError(f"task {task} was given width {work.width}, not {event.width}")
+    depth = layers if work.depth is None and work.stop_in is None else work.depth
+    if depth is not None and event.depth != depth:
+        raise PeerError(f"task {task} was given depth {depth}, not {event.depth}")
+    if event.last_depth is not None and not (
+        work.stop_in is not None and 0 <= event.last_depth <= (layers or event.last_depth)
+    ):
+        raise PeerError(f"task {task} reports that its last batch ended at depth {event.last_depth}")
+    check_rates(task, event.rates, place)
+    trained = event.trained or 0
+    if not (1 <= event.steps <= MOST_STEPS and 0 <= event.full_steps <= event.steps):
+        raise PeerError(f"task {task} reports {event.steps} steps, {event.full_steps} of them full")
+    if not (
+        1 <= event.samples <= place.held and event.samples <= trained <= event.steps * work.batch_size
+    ):
+        raise PeerError(
+            f"task {task} reports {event.samples} samples, {trained} of them trained on in "
+            f"{event.steps} steps, but its client holds {place.held} and a batch has {work.batch_size}"
+        )
+    if event.seen is not None and not (
+        place.most is not None and event.samples <= event.seen <= MOST_SAMPLES
+    ):
+        raise PeerError(f"task {task} reports {event.seen} samples seen, by a client with {place.held}")

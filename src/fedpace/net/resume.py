@@ -15,8 +15,9 @@ from typing import Any
 
 from fedpace.core.codec import Message
 from fedpace.core.commands import Command, Evaluate, Measure
-from fedpace.core.errors import FedpaceError, JournalError
+from fedpace.core.errors import FedpaceError, JournalError, PeerError, PolicyError
 from fedpace.core.events import Event, Measured
+from fedpace.core.facts import Finished
 from fedpace.core.journal import Journal, read
 from fedpace.core.run import Standing
 from fedpace.core.session import Session
@@ -51,12 +52,12 @@ class Retraced:
 
 def retrace(path: Path, session: Session, world: World, models: Models, snapshot: Path) -> Retraced:
     """Bring session, world and models to where the journal ends; a half-written line is cut off."""
+    there = _cut_tail(path)
     saved = files.load(snapshot) if snapshot.exists() else None
-    if saved is not None and saved["lines"] > (there := _cut_tail(path)):
+    if saved is not None and saved["lines"] > there:
         raise JournalError(f"{path} has {there} lines, but its snapshot needs {saved['lines']}")
-    if saved is None:
-        _cut_tail(path)
-    found, event, written, number = Retraced(), None, list[Command](), 1
+    found, event, written = Retraced(), None, list[Command]()
+    at_line, at = 1, 0.0
 
     def settle(last: bool) -> None:
         nonlocal saved
@@ -66,21 +67,30 @@ def retrace(path: Path, session: Session, world: World, models: Models, snapshot
         if learn and saved is not None:
             models.load(saved["state"])
             saved = None
-        world.keep_event(event, learn)
         given = session.handle(event)
         if given[: len(written)] != written or (not last and len(given) != len(written)):
             raise JournalError(
                 f"{path}, line {at_line}: the policy gave {given}, but the journal has {written}; "
                 "resume with the same config and version"
             )
+        try:
+            world.keep_event(event, learn)
+            for command in written:
+                world.keep_books(command, learn)
+        except (PeerError, PolicyError, OSError) as error:
+            raise JournalError(
+                f"{path}, line {at_line}: what was done there cannot be done again: {error}; if files "
+                "beside it were deleted, put them back"
+            ) from error
         for command in written:
-            world.keep_books(command, learn)
             if isinstance(command, Measure | Evaluate):
                 found.asked[command.request] = command
         found.missing = given[len(written) :]
 
-    at_line = 1
     for number, message in enumerate(read(path)[1], start=2):
+        if isinstance(message, Finished):
+            break  # it will be said again
+        found.lines = number
         if isinstance(message, Event):
             settle(last=False)
             event, at_line, written = message, number, []
@@ -88,11 +98,12 @@ def retrace(path: Path, session: Session, world: World, models: Models, snapshot
                 found.asked.pop(message.request, None)
         elif isinstance(message, Command):
             written.append(message)
+        else:
+            at = max(at, message.at)
     settle(last=True)
     if saved is not None:
         models.load(saved["state"])
-    found.lines = number
-    world.go_on(session.now)
+    world.go_on(max(session.now, at))
     return found
 
 
@@ -127,12 +138,14 @@ class Snapshots:
         self._last = clock()
         self._thread: threading.Thread | None = None
         self._round = 0
+        self._used: list[int] = []
+        """Tasks whose updates are in the spool until the next snapshot; of one thread at a time."""
 
     def __call__(self, standing: Standing) -> None:
         self._world.thank()
         if standing.round != self._round and self._relay.journal is not None:
             self._round = standing.round
-            self._relay.journal.sync()
+            self._world.flush(self._relay.journal.sync)
         due = self._clock() - self._last >= self._every_s
         if due and standing.settled and (self._thread is None or not self._thread.is_alive()):
             self.save(wait=False)
@@ -147,21 +160,21 @@ class Snapshots:
         self.join()
         if self._relay.journal is None:
             return
-        self._relay.journal.sync()
+        self._world.flush(self._relay.journal.sync)
         self._last = self._clock()
-        used, self._world.used = self._world.used, []
+        self._used += self._world.used
+        self._world.used = []
         values = {"lines": self._relay.journal.lines, "state": self._models.state()}
-        self._thread = threading.Thread(target=self._write, args=(values, used))
+        self._thread = threading.Thread(target=self._write, args=(values,))
         self._thread.start()
         if wait:
             self._thread.join()
 
-    def _write(self, values: dict[str, Any], used: list[int]) -> None:
+    def _write(self, values: dict[str, Any]) -> None:
         try:
             files.save(self._path, values)
-        except FedpaceError as error:
+            while self._used:
+                self._spool.forget(self._used[-1])
+                self._used.pop()
+        except (FedpaceError, OSError) as error:
             log.error("%s; the run goes on, and the next snapshot will be tried in time", error)
-            self._world.used = used + self._world.used
-            return
-        for task in used:
-            self._spool.forget(task)

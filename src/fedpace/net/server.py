@@ -26,7 +26,7 @@ from fedpace.net.arrays import digest
 from fedpace.net.gate import Gate, Unknown
 from fedpace.net.identity import Identity, is_name
 from fedpace.net.models import Models
-from fedpace.net.reports import Came, Gone, Knock
+from fedpace.net.reports import MOST_SAMPLES, Came, Gone, Knock, Over, Stopped
 from fedpace.net.settings import ServeSettings
 from fedpace.net.spool import Spool
 from fedpace.net.world import World
@@ -35,9 +35,12 @@ log = logging.getLogger("fedpace.server")
 
 Call: TypeAlias = "aio.ServicerContext[Any, Any]"
 
+_NO_STREAM = "there is no control stream of this client"
 INSTANCE = "fedpace-instance"
 """Metadata of transfers: the process that they belong to."""
 _HELLO_S = 10.0
+_END_S = 2.0
+"""How long a client has for taking the last that it is told."""
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
 
 
@@ -73,6 +76,11 @@ class Connection:
     steps: int = 0
     latency_s: float = 0.0
     rates: pb.Rates | None = None
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it has been told to start, and what it said before has been heard."""
+        return self.open and self.waiting is None
 
     def say(self, message: pb.FromServer) -> None:
         """Into its outbox; a client that does not read is cut off."""
@@ -123,6 +131,8 @@ class Server:
         self._connections: dict[str, Connection] = {}
         self._hellos: dict[str, deque[float]] = defaultdict(deque)
         self._digests: dict[int, tuple[bytes, bytes]] = {}
+        self._lost_at: dict[str, float] = {}
+        """When clients that take part were last connected; those that are not."""
         self.standing: Callable[[], pb.StatusReply] = pb.StatusReply
         """What `status` answers with, apart from the clients."""
 
@@ -164,7 +174,10 @@ class Server:
         reader = asyncio.create_task(self._read(connection, requests))
         try:
             while (message := await connection.outbox.get()) is not None:
-                await context.write(message)
+                async with asyncio.timeout(self._settings.silent_s if connection.open else _END_S):
+                    await context.write(message)
+        except (TimeoutError, aio.AioRpcError, aio.UsageError, aio.InternalError) as error:
+            log.info("the stream of %s broke: %s", connection.name, str(error) or "it reads nothing")
         finally:
             connection.open = False
             reader.cancel()
@@ -173,7 +186,7 @@ class Server:
     async def fetch(self, request: pb.FetchRequest, context: Call) -> AsyncIterator[pb.Piece]:
         connection = await self._transferring(context)
         data = self._models.file(request.task)
-        if data is None or not self._world.wants(connection.client, request.task):
+        if data is None or not self._world.desk.wants(connection.client, request.task):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no task {request.task} for you")
             return
         known = self._digests.get(id(data))
@@ -184,6 +197,8 @@ class Server:
             sha256 = known[1]
         try:
             async for piece in transfer.pieces(data, request.offset, sha256):
+                if not connection.open:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, _NO_STREAM)
                 yield piece
                 connection.seen_at = self._clock()
         except PeerError as error:
@@ -191,15 +206,16 @@ class Server:
 
     async def offer(self, request: pb.OfferRequest, context: Call) -> pb.OfferReply:
         connection = await self._transferring(context)
-        if not self._world.wants(connection.client, request.task):
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no task {request.task} for you")
         try:
             there = await asyncio.to_thread(
-                self._spool.offer, request.task, request.size, request.sha256
+                self._world.desk.offer, connection.client, request.task, request.size, request.sha256
             )
         except (PeerError, OSError) as error:
             await self._fault(connection, context, error)
             raise
+        if there is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no task {request.task} for you")
+            raise AssertionError("abort raises")
         return pb.OfferReply(offset=there)
 
     async def send(self, requests: AsyncIterator[pb.SendRequest], context: Call) -> pb.SendReply:
@@ -207,7 +223,7 @@ class Server:
 
         def allowed(task: int) -> bool:
             connection.seen_at = self._clock()
-            return connection.open and self._world.wants(connection.client, task)
+            return connection.open and self._world.desk.wants(connection.client, task)
 
         try:
             return await transfer.receive(requests, self._spool, allowed)
@@ -226,7 +242,7 @@ class Server:
                 name=place.name,
                 client=client,
                 state=_state(place.online, connection),
-                doing=_doing(place.orders, connection),
+                doing=_doing(list(place.orders.items()), connection),
                 last_seen_s=now - connection.seen_at if connection is not None else -1.0,
                 updates=place.updates,
                 refused=place.refused,
@@ -239,17 +255,25 @@ class Server:
     async def watch(self) -> None:
         """Look for clients that have fallen silent or were revoked; until it is cancelled."""
         while True:
-            await asyncio.sleep(min(1.0, self._settings.beat_s / 2))
+            await asyncio.sleep(min(0.5, self._settings.beat_s / 2))
             for connection in list(self._connections.values()):
-                silent_s = self._clock() - connection.seen_at
-                if connection.open and silent_s > self._settings.silent_s:
-                    connection.close()
-                    self._gone(connection, f"nothing was heard of it for {silent_s:.1f} s")
-                elif connection.open and not self._gate.valid(connection.identity):
-                    log.warning("%s is known no more, and is cut off", connection.name)
-                    connection.say(pb.FromServer(refused=pb.Refused(reason="", for_good=True)))
-                    connection.close()
-                    self._gone(connection, "it was revoked")
+                try:
+                    self._look_at(connection)
+                except Exception:  # of one client; the others are still to be watched
+                    log.exception("%s cannot be watched", connection.name)
+
+    def _look_at(self, connection: Connection) -> None:
+        silent_s = self._clock() - connection.seen_at
+        if not connection.open:
+            return
+        if silent_s > self._settings.silent_s:
+            connection.close()
+            self._gone(connection, f"nothing was heard of it for {silent_s:.1f} s")
+        elif not self._gate.valid(connection.identity):
+            log.warning("%s is known no more, and is cut off", connection.name)
+            connection.say(pb.FromServer(refused=pb.Refused(reason="", for_good=True)))
+            connection.close()
+            self._gone(connection, "it was revoked")
 
     def expect(self, clients: list[int]) -> None:
         """After a restart: these were here, and have some time to come back."""
@@ -262,10 +286,11 @@ class Server:
 
         self._loop.call_later(self._settings.resume_s, give_up)
 
-    async def dismiss(self, reason: str) -> None:
-        """Tell everybody that it is over, and let them read it."""
+    async def dismiss(self, reason: str | None) -> None:
+        """End all streams; reason: why it is over, None: it is not, and clients may come back."""
         for connection in list(self._connections.values()):
-            connection.say(pb.FromServer(bye=pb.Bye(reason=reason)))
+            if reason is not None:
+                connection.say(pb.FromServer(bye=pb.Bye(reason=reason)))
             connection.close()
         for _ in range(50):
             if not any(one.outbox.qsize() for one in self._connections.values()):
@@ -288,10 +313,10 @@ class Server:
         given = dict(context.invocation_metadata() or ()).get(INSTANCE)
         for connection in self._connections.values():
             proved = identity is None or identity.name == connection.name
-            if connection.instance == given and connection.here and connection.open and proved:
+            if connection.instance == given and connection.takes_part and proved:
                 connection.seen_at = self._clock()
                 return connection
-        await context.abort(grpc.StatusCode.UNAVAILABLE, "there is no control stream of this client")
+        await context.abort(grpc.StatusCode.UNAVAILABLE, _NO_STREAM)
         raise AssertionError("abort raises")
 
     async def _greet(
@@ -326,7 +351,11 @@ class Server:
             self._world.put(Knock(hello.name, number))
             try:
                 client = await asyncio.wrap_future(number)
-            except (PeerError, OSError) as error:
+                fault = self._doubled(hello)  # another one may have come in between
+            except Over as over:
+                await context.write(pb.FromServer(bye=pb.Bye(reason=str(over))))
+                return None
+            except (PeerError, Stopped, OSError) as error:
                 fault = str(error)
         if fault:
             log.warning("%s is turned away: %s", hello.name, fault)
@@ -337,9 +366,14 @@ class Server:
             hello.name, hello.instance, identity, client, self._clock(), hello.run == about.run
         )
         before = self._connections.get(hello.name)
+        self._connections[hello.name] = connection
         if before is not None:
             before.close()
-        self._connections[hello.name] = connection
+            if before.instance != hello.instance and self._took_part(before):
+                self._lost_at.pop(hello.name, None)
+                self._world.put(Gone(client, "it was started anew"))
+            elif before.here:
+                self._lost(before)
         connection.say(
             pb.FromServer(
                 welcome=pb.Welcome(
@@ -379,11 +413,13 @@ class Server:
             async for message in requests:
                 connection.seen_at = self._clock()
                 await self._hear(connection, message)
-        except PeerError as error:
-            log.warning("%s sent what it should not: %s", connection.name, error)
+        except (PeerError, Over, Stopped) as error:
+            log.warning("%s is cut off: %s", connection.name, error)
             connection.say(pb.FromServer(refused=pb.Refused(reason=str(error))))
-        except aio.AioRpcError:
-            pass
+        except (aio.AioRpcError, aio.UsageError, aio.InternalError):
+            pass  # it broke
+        except Exception:
+            log.exception("what %s sent could not be taken", connection.name)
         finally:
             connection.close()
 
@@ -404,37 +440,59 @@ class Server:
             self._world.put(Profiled(0.0, client, message.profiled.task, rates))
         elif kind == "done":
             connection.rates = message.done.rates
-            self._world.put(wire.arrived(client, message.done))
+            self._world.put(wire.arrived(client, message.done, self._size(message.done.task)))
         elif kind == "failed":
-            reason = message.failed.reason[:500]
-            self._world.put(Failed(0.0, client, message.failed.task, reason))
+            self._world.put(Failed(0.0, client, message.failed.task, _line(message.failed.reason)))
         else:
             raise PeerError(f"a message of kind {kind} has no place here")
 
     async def _take_in(self, connection: Connection, ready: pb.Ready) -> None:
-        if not 1 <= ready.samples <= 10**12:
-            raise PeerError(f"a client with {ready.samples} samples cannot train")
+        most = ready.most if ready.HasField("most") else None
+        if not 1 <= ready.samples <= (most or MOST_SAMPLES) <= MOST_SAMPLES:
+            raise PeerError(f"a client with {ready.samples} samples, of {most} at most, cannot train")
         held: Future[tuple[int, ...]] = Future()
         connection.here = True
-        most = ready.most if ready.HasField("most") else None
+        self._lost_at.pop(connection.name, None)
         instance, known = connection.instance, connection.known
         self._world.put(Came(connection.client, ready.samples, most, instance, known, held))
         connection.start(await asyncio.wrap_future(held))
 
+    def _took_part(self, connection: Connection) -> bool:
+        """Whether the run may still count on the client of this connection, or of one before it."""
+        return connection.here or connection.name in self._lost_at
+
     def _lost(self, connection: Connection) -> None:
-        """Its stream is over: it has some time to come back."""
-        if self._connections.get(connection.name) is connection and connection.here:
-            self._loop.call_later(
-                self._settings.return_s, self._gone, connection, "its connection broke"
-            )
+        """Its stream is over: who took part has some time to come back, and be ready."""
+        name = connection.name
+        now = self._connections.get(name)
+        if not connection.here:
+            if now is connection:
+                del self._connections[name]
+        elif name not in self._lost_at and (now is None or now is connection or not now.here):
+            self._lost_at[name] = at = self._clock()
+            self._loop.call_later(self._settings.return_s, self._give_up, connection, at)
+
+    def _give_up(self, connection: Connection, lost_at: float) -> None:
+        if self._lost_at.get(connection.name) == lost_at:
+            self._gone(connection, "its connection broke")
 
     def _gone(self, connection: Connection, reason: str) -> None:
-        if self._connections.get(connection.name) is connection and not connection.open:
-            del self._connections[connection.name]
-            if connection.here:
-                self._world.put(Gone(connection.client, reason))
+        """The run need not count on the client any more."""
+        name = connection.name
+        if self._connections.get(name) is connection:
+            del self._connections[name]
+        if self._took_part(connection):
+            self._lost_at.pop(name, None)
+            connection.here = False
+            self._world.put(Gone(connection.client, reason))
+
+    def _size(self, task: int) -> int:
+        """Bytes of an update that has come, for the journal."""
+        return self._spool.offered(task).size if self._spool.path(task) is not None else 0
 
     async def _fault(self, connection: Connection, context: Call, error: Exception) -> None:
+        if not connection.open:  # it may go on with the next one
+            await context.abort(grpc.StatusCode.UNAVAILABLE, _NO_STREAM)
         log.warning("a transfer of %s failed: %s", connection.name, error)
         await context.abort(transfer.code(error), str(error)[:500])
 
@@ -445,12 +503,17 @@ def _state(online: bool, connection: Connection | None) -> str:
     return "connection broken" if online else "away"
 
 
-def _doing(orders: dict[int, list[Probe | Train]], connection: Connection | None) -> str:
+def _doing(orders: list[tuple[int, list[Probe | Train]]], connection: Connection | None) -> str:
     if not orders:
         return "waits"
-    task, given = next(iter(orders.items()))
+    task, given = orders[0]
     steps = (
         f", {connection.steps} batches" if connection is not None and connection.task == task else ""
     )
     word = "trains" if isinstance(given[-1], Train) else "is probed"
     return f"{word} from version {given[-1].version} (task {task}{steps})"
+
+
+def _line(text: str) -> str:
+    """What a client says, as one line that a journal and a terminal can take."""
+    return "".join(one if one.isprintable() else " " for one in text[:500])

@@ -1,6 +1,7 @@
 """What trains on a client: its own model code and its own data, by the server's settings."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -85,17 +86,18 @@ class TorchTrainee:
 
 
 class _Slowed:
-    """A loss that waits as if its machine were slower: so long that a batch takes `factor` times."""
+    """A loss that waits as if its machine were slower: so long that a batch takes `factor` times.
+
+    What a batch takes is what its thread has computed since the loss before: breaks do not count.
+    """
 
     def __init__(self, loss: Callable[[Any, Tensor], Tensor], factor: float) -> None:
         self._loss, self._factor = loss, factor
-        self._last = 0.0
-        self._usual = 1.0
+        self._thread = 0
+        self._computed_s = 0.0
 
     def __call__(self, outputs: Any, targets: Tensor) -> Tensor:
-        # From one loss to the next it is a batch, unless there was a break between two tasks.
-        took = min(time.perf_counter() - self._last, 2 * self._usual)
-        self._usual = took if self._usual == 1.0 else 0.8 * self._usual + 0.2 * took
-        time.sleep((self._factor - 1) * took)
-        self._last = time.perf_counter()
+        if threading.get_ident() == self._thread:
+            time.sleep((self._factor - 1) * max(time.thread_time() - self._computed_s, 0.0))
+        self._thread, self._computed_s = threading.get_ident(), time.thread_time()
         return self._loss(outputs, targets)

@@ -15,7 +15,7 @@ import math
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from fedpace.core.commands import (
     SetTimer,
     Train,
 )
-from fedpace.core.errors import PeerError
+from fedpace.core.errors import FedpaceError, JournalError, PeerError, PolicyError
 from fedpace.core.events import (
     Arrived,
     Event,
@@ -48,6 +48,7 @@ from fedpace.core.events import (
     Timer,
 )
 from fedpace.core.run import Tick
+from fedpace.net.desk import REFUSED, SHUT_OUT, Desk
 from fedpace.net.models import Models
 from fedpace.net.reports import Came, Gone, Knock, Place, Report, Stopped, Ways
 from fedpace.net.settings import ServeSettings
@@ -56,12 +57,18 @@ from fedpace.net.spool import Spool
 Clock = Callable[[], float]
 log = logging.getLogger("fedpace.server")
 
+BACK = "the server is back"
+"""A timer that no policy has set: what a journal has, as ignored, where a run was gone on with."""
+MOST_UNHEARD = 100
+"""Reports of one client that may wait here; it has a task at a time, and a few reports on each."""
+_LONG_S = 3600.0
+
 
 class World:
     """Clients and their tasks in real time; see core's World.
 
     places: how many clients there can be; folder: for what must survive the process; clock: seconds
-    that never run backwards.
+    that never run backwards; layers: of the model, None: not known here.
     """
 
     def __init__(
@@ -74,36 +81,53 @@ class World:
         folder: Path,
         flush: Callable[[], None],
         clock: Clock = time.monotonic,
+        layers: int | None = None,
     ) -> None:
         self._most = places
-        self._settings = settings
         self._wait_for = min(settings.wait_for or places, places)
         self._models, self._spool, self._ways = models, spool, ways
         self._names = folder / "clients.json"
         self._flush = flush
         self._clock = clock
-        self.places: list[Place] = [Place(name) for name in _read_names(self._names)]
+        self.desk = Desk(settings, models, spool, ways, clock, layers)
+        self.desk.places.extend(Place(name) for name in _read_names(self._names))
         self.started = False
         self._zero = 0.0
         self._last = 0.0
         self._inbox: deque[tuple[float, Report]] = deque()
+        self._unheard: Counter[int] = Counter()
+        """Client -> its reports in the inbox."""
         self._news = threading.Condition()
         self._stop: str | None = None
+        self._over: FedpaceError | None = None
         self._due: deque[Event] = deque()
         self._timers: dict[str, float] = {}
         self._ticks: list[float] = []
-        self._arrived: dict[int, int] = {}
-        """Task -> client of updates that wait here."""
-        self._thanks: list[tuple[int, int]] = []
         self.used: list[int] = []
         """Tasks whose updates are in the models, and still in the spool."""
 
     # For any thread
 
     def put(self, report: Report) -> None:
+        """Tell the run; PeerError where a client reports faster than it can be heard."""
         with self._news:
+            if self._over is not None:
+                _decline(report, self._over)
+                return
+            if isinstance(report, Profiled | Arrived | Failed):
+                if self._unheard[report.client] >= MOST_UNHEARD:
+                    raise PeerError(f"{MOST_UNHEARD} reports wait to be heard; no more are taken")
+                self._unheard[report.client] += 1
             self._inbox.append((self._clock(), report))
             self._news.notify()
+
+    def close(self, why: FedpaceError) -> None:
+        """Nobody listens any more: who waits for an answer, or will ask, is told so."""
+        with self._news:
+            self._over = self._over or why
+            for _, report in self._inbox:
+                _decline(report, why)
+            self._inbox.clear()
 
     def stop(self, reason: str) -> None:
         """Let the run end where it is, to be gone on with later."""
@@ -111,9 +135,14 @@ class World:
             self._stop = reason
             self._news.notify()
 
+    @property
+    def places(self) -> list[Place]:
+        """By the clients' numbers."""
+        return self.desk.places
+
     def wants(self, client: int, task: int) -> bool:
         """Whether an update of this task is to be had from this client."""
-        return 0 <= client < len(self.places) and task in self.places[client].orders
+        return self.desk.wants(client, task)
 
     def now(self) -> float:
         return self._clock() - self._zero if self.started else 0.0
@@ -136,7 +165,7 @@ class World:
         return self._due.popleft()
 
     def carry_out(self, command: Command, at: float) -> None:
-        self._flush()  # what others are told is on disk first
+        self.flush()  # what others are told is on disk first
         self.keep_books(command)
         match command:
             case Probe(client=client) | Train(client=client):
@@ -154,10 +183,26 @@ class World:
 
     def thank(self) -> None:
         """Tell clients that their updates are safe; what is said here is on disk."""
-        self._flush()
-        for client, task in self._thanks:
+        self.flush()
+        for client, task in self.desk.thanks:
             self._ways.accepted(client, task)
-        self._thanks.clear()
+        self.desk.thanks.clear()
+
+    def flush(self, how: Callable[[], None] | None = None) -> None:
+        """Bring the journal to disk; where that is full, wait for room. how: instead of the usual."""
+        told = False
+        while True:
+            try:
+                (how or self._flush)()
+                return
+            except OSError as error:
+                if not told:
+                    log.error("the journal cannot be written: %s; the run waits until it can", error)
+                told = True
+            with self._news:
+                if self._stop is not None:
+                    raise Stopped(f"{self._stop}, while the journal could not be written")
+                self._news.wait(1.0)
 
     # Books: also kept while a journal is retraced
 
@@ -165,16 +210,12 @@ class World:
         """What a command changes here. learn: False where the models have it already."""
         match command:
             case Probe() | Train():
-                orders = self.places[command.client].orders.setdefault(command.task, [])
-                if not orders and learn:
-                    self._models.opened(command.task, command.slot)
-                orders.append(command)
+                self.desk.give(command, learn)
             case Cancel():
-                self.places[command.client].orders.pop(command.task, None)
-                self._forget(command.task, learn)
+                self.desk.close(self.places[command.client], command.task)
+                self.desk.forget(command.task, learn)
             case Drop():
-                self._arrived.pop(command.task, None)
-                self._forget(command.task, learn)
+                self.desk.forget(command.task, learn)
             case SetTimer():
                 self._timers[command.name] = command.at
             case CancelTimer():
@@ -183,36 +224,39 @@ class World:
                 if learn:
                     self._models.aggregate(command)
                 for task in command.tasks:
-                    self._arrived.pop(task, None)
+                    self.desk.arrived.pop(task, None)
                 self.used.extend(command.tasks)
             case Blend() if learn:
                 self._models.blend(command)
 
     def keep_event(self, event: Event, learn: bool = True) -> None:
         """What an event of a journal changes here."""
+        if isinstance(event, Joined | Left | Arrived | Failed) and event.client >= len(self.places):
+            raise JournalError(f"{self._names} does not name client {event.client}; it is damaged")
         match event:
             case Started():
                 self.started = True
             case Joined():
                 place = self.places[event.client]
-                place.online, place.samples, place.most = True, event.samples, event.most
+                place.online = place.joined = True
+                place.samples, place.most = event.samples, event.most
             case Left():
-                self.places[event.client].online = False
+                place = self.places[event.client]
+                place.online = place.joined = False
             case Arrived():
-                self.places[event.client].orders.pop(event.task, None)
+                self.desk.close(self.places[event.client], event.task)
                 self.places[event.client].updates += 1
-                self._arrived[event.task] = event.client
-                if learn:
-                    path = self._spool.path(event.task)
-                    if path is None:
-                        raise PeerError(
-                            f"the update of task {event.task} is not in {self._spool.folder}"
-                        )
+                self.desk.arrived[event.task] = event.client
+                path = self._spool.path(event.task)
+                if learn and path is not None:  # else it was dropped, or aggregating it will fail
                     self._models.take(event.task, path)
                     self._models.arrived(event.task)
             case Failed():
-                self.places[event.client].orders.pop(event.task, None)
-                self._forget(event.task, learn)
+                place = self.places[event.client]
+                self.desk.close(place, event.task)
+                self.desk.forget(event.task, learn)
+                if event.reason.startswith(REFUSED):
+                    self.desk.count_refusal(place)
             case Timer():
                 self._timers.pop(event.name, None)
         self._last = max(self._last, event.at)
@@ -221,17 +265,25 @@ class World:
         """The journal is retraced up to `at`: from here on time runs again."""
         self._zero = self._clock() - at
         self._last = at
-        self._spool.keep_only(
-            {*self._arrived, *(task for place in self.places for task in place.orders), *self.used}
-        )
+        for client, place in enumerate(self.places):
+            if not place.online:  # the server went down while it told that they had left
+                self._due.extend(self.desk.fail_all(client, at))
+        given = {task for place in self.places for task in place.orders}
+        self._spool.keep_only({*self.desk.arrived, *given, *self.used})
+        if self.started:  # so that the run looks at itself: it may have been over
+            self._due.append(Timer(at, BACK))
 
     def answer_again(self, commands: Iterable[Command]) -> None:
         """Answer what was asked when the server went down."""
         for command in commands:
-            if isinstance(command, Measure):
-                self._answer(command.request, self._models.measure(command))
-            elif isinstance(command, Evaluate):
+            if isinstance(command, Evaluate):
                 self._answer(command.request, self._models.evaluate(command.slot))
+            elif isinstance(command, Measure):
+                try:
+                    values: Iterable[float | None] = self._models.measure(command)
+                except PolicyError:  # of updates that have been used since
+                    values = [None] * len(command.tasks)
+                self._answer(command.request, values)
 
     # Inside
 
@@ -246,10 +298,13 @@ class World:
                 tick = self._ticks[0] if self._ticks and self.started else math.inf
                 soonest, now = min(timer, tick), self.now()
                 if self._inbox and (now < soonest or self._inbox[0][0] - self._zero <= soonest):
-                    return self._inbox.popleft()
+                    stamp, report = self._inbox.popleft()
+                    if isinstance(report, Profiled | Arrived | Failed):
+                        self._unheard[report.client] -= 1
+                    return stamp, report
                 if now >= soonest:
                     break
-                self._news.wait(None if soonest == math.inf else soonest - now)
+                self._news.wait(None if soonest == math.inf else min(soonest - now, _LONG_S))
         if timer <= tick and name is not None:
             del self._timers[name]
             return Timer(self._at(self._clock()), name)
@@ -264,142 +319,63 @@ class World:
     def _hear(self, stamp: float, report: Report) -> None:
         match report:
             case Knock(name=name, answer=answer):
-                try:
-                    answer.set_result(self._number(name))
-                except (PeerError, OSError) as error:
-                    answer.set_exception(error)
+                if answer.set_running_or_notify_cancel():  # else it has hung up
+                    try:
+                        answer.set_result(self._number(name))
+                    except (PeerError, OSError) as error:
+                        answer.set_exception(error)
             case Came():
                 self._come(stamp, report)
             case Gone(client=client, reason=reason):
                 if self.places[client].online:
                     log.info("%s has left: %s", self.places[client].name, reason)
                     self._leave(stamp, client)
-            case Arrived():
-                self._bring(replace(report, at=self._at(stamp)))
-            case Profiled() | Failed():
-                event = replace(report, at=self._at(stamp))
-                if isinstance(event, Failed) and self.wants(event.client, event.task):
-                    self.places[event.client].orders.pop(event.task, None)
-                    self._forget(event.task)
-                self._due.append(event)
+            case Profiled() | Arrived() | Failed():
+                self._due.extend(self.desk.listen(replace(report, at=self._at(stamp))))
 
     def _come(self, stamp: float, came: Came) -> None:
         client, place = came.client, self.places[came.client]
+        waits = came.answer.set_running_or_notify_cancel()
+        if self.desk.is_shut_out(place):
+            if waits:
+                came.answer.set_exception(PeerError(SHUT_OUT.format(place.name)))
+            return
         if place.online and came.known and place.instance in ("", came.instance):
             place.instance = came.instance
-            came.answer.set_result(tuple(place.orders))
+            if waits:
+                came.answer.set_result(tuple(place.orders))
             for orders in place.orders.values():
                 for order in orders:
                     self._ways.give(client, order, self._left_s(order))
             log.info("%s is back and goes on with %d tasks", place.name, len(place.orders))
+            self._start_if_all_are_here()
             return
         if place.online:
             log.info("%s was started anew", place.name)
             self._leave(stamp, client)
         place.samples, place.most, place.instance = came.samples, came.most, came.instance
         place.online = True
-        came.answer.set_result(())
+        if waits:
+            came.answer.set_result(())
         log.info("%s has joined with %d samples, as client %d", place.name, came.samples, client)
         if self.started:
+            place.joined = True
             self._due.append(Joined(self._at(stamp), client, came.samples, came.most))
-        elif sum(place.online for place in self.places) >= self._wait_for:
-            self._start()
+        self._start_if_all_are_here()
 
-    def _start(self) -> None:
+    def _start_if_all_are_here(self) -> None:
+        if self.started or sum(place.online for place in self.places) < self._wait_for:
+            return
         self._zero, self.started = self._clock(), True
         for client, place in enumerate(self.places):
-            if place.online:
+            if place.online and not place.joined:
+                place.joined = True
                 self._due.append(Joined(0.0, client, place.samples, place.most))
         self._due.append(Started(0.0))
         log.info("the run begins")
 
     def _leave(self, stamp: float, client: int) -> None:
-        place = self.places[client]
-        place.online = False
-        if not self.started:
-            return
-        at = self._at(stamp)
-        self._due.append(Left(at, client))
-        for task in tuple(place.orders):
-            self._due.append(Failed(at, client, task, "the client left"))
-            self._forget(task)
-        place.orders.clear()
-
-    def _bring(self, event: Arrived) -> None:
-        """An update has come: check it before anything else hears of it."""
-        client, task = event.client, event.task
-        place = self.places[client]
-        orders = place.orders.pop(task, None)
-        if orders is None:  # cancelled in the meantime: the session writes that down
-            self._thanks.append((client, task))
-            self._spool.forget(task)
-            self._due.append(event)
-            return
-        try:
-            self._check(event, orders, place)
-            path = self._spool.path(task)
-            if path is None:
-                raise PeerError(f"task {task} is reported as done, but its update has not come")
-            update = self._models.take(task, path)
-            if (update.depth, update.width) != (event.depth, event.width):
-                self._models.forget(task)
-                raise PeerError(
-                    f"task {task} carries depth {update.depth} and width {update.width}, but was "
-                    f"reported with {event.depth} and {event.width}"
-                )
-        except (PeerError, ValueError, OSError) as error:
-            self._refuse(event, str(error))
-            return
-        self._models.arrived(task)
-        self._arrived[task] = client
-        place.updates += 1
-        self._thanks.append((client, task))
-        self._due.append(event)
-
-    def _check(self, event: Arrived, orders: list[Probe | Train], place: Place) -> None:
-        """That what a client says of its work can be so."""
-        task, last = event.task, orders[-1]
-        if not isinstance(last, Train):
-            raise PeerError(f"task {task} is reported as done, but got no work yet")
-        work, rates = last.work, event.rates
-        if event.version != last.version:
-            raise PeerError(f"task {task} was given version {last.version}, not {event.version}")
-        if event.width != work.width:
-            raise PeerError(f"task {task} was given width {work.width}, not {event.width}")
-        if work.depth is not None and event.depth != work.depth:
-            raise PeerError(f"task {task} was given depth {work.depth}, not {event.depth}")
-        numbers = (rates.batch_s, rates.down_s, rates.up_s, rates.latency_s)
-        if not all(math.isfinite(one) and 0 <= one < 1e7 for one in numbers) or rates.batches < 1:
-            raise PeerError(f"task {task} reports impossible rates: {rates}")
-        held = place.most or place.samples
-        trained = event.trained or 0
-        if not (1 <= event.steps <= 10**9 and 0 <= event.full_steps <= event.steps):
-            raise PeerError(f"task {task} reports {event.steps} steps, {event.full_steps} of them full")
-        if not (
-            1 <= event.samples <= held and event.samples <= trained <= event.steps * work.batch_size
-        ):
-            raise PeerError(
-                f"task {task} reports {event.samples} samples, {trained} of them trained on in "
-                f"{event.steps} steps, but its client holds {held} and a batch has {work.batch_size}"
-            )
-
-    def _refuse(self, event: Arrived, reason: str) -> None:
-        place = self.places[event.client]
-        place.refused += 1
-        log.warning("an update of %s is refused: %s", place.name, reason)
-        self._forget(event.task)
-        self._due.append(Failed(event.at, event.client, event.task, f"refused: {reason}"))
-        self._ways.refused(event.client, event.task, reason)
-        if place.refused % self._settings.quarantine_after == 0:
-            place.shut_out_until = self._clock() + self._settings.quarantine_s
-            log.warning("%s is shut out for %g s", place.name, self._settings.quarantine_s)
-            self._ways.expel(event.client, "too many of its updates were refused")
-            self._leave(event.at + self._zero, event.client)
-
-    def _forget(self, task: int, learn: bool = True) -> None:
-        if learn:
-            self._models.forget(task)
-        self._spool.forget(task)
+        self._due.extend(self.desk.leave(client, self._at(stamp)))
 
     def _answer(self, request: int, values: Iterable[float | None]) -> None:
         known = tuple(one if one is not None and math.isfinite(one) else None for one in values)
@@ -414,17 +390,29 @@ class World:
         """The number of a client; the next free one for a new name."""
         for number, place in enumerate(self.places):
             if place.name == name:
-                if self._clock() < place.shut_out_until:
-                    raise PeerError(f"{name} is shut out: too many of its updates were refused")
+                if self.desk.is_shut_out(place):
+                    raise PeerError(SHUT_OUT.format(name))
                 return number
         if len(self.places) >= self._most:
             raise PeerError(f"this federation has {self._most} places, and all are taken")
-        self.places.append(Place(name))
         temporary = self._names.with_suffix(".tmp")
-        temporary.write_text(json.dumps([place.name for place in self.places]))
+        with temporary.open("w") as file:
+            file.write(json.dumps([place.name for place in self.places] + [name]))
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, self._names)
+        self.places.append(Place(name))
         return len(self.places) - 1
 
 
+def _decline(report: Report, why: FedpaceError) -> None:
+    """Tell who waits for an answer that there will be none."""
+    if isinstance(report, Knock | Came) and report.answer.set_running_or_notify_cancel():
+        report.answer.set_exception(why)
+
+
 def _read_names(path: Path) -> list[str]:
-    return list(json.loads(path.read_text())) if path.exists() else []
+    try:
+        return list(json.loads(path.read_text())) if path.exists() else []
+    except ValueError as error:
+        raise JournalError(f"{path} is damaged: {error}; start over with --overwrite") from error

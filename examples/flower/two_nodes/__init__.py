@@ -1,0 +1,1 @@
+"""A Flower project that runs a fedpace policy."""

@@ -1,0 +1,518 @@
+"""Servers and clients as processes of their own, which tests kill.
+
+They are forked from one process that has imported everything: so each is there in a moment. That one
+ends with the tests, whatever ends those, and takes all others along.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedpace import config as configs
+from fedpace import plugins
+from fedpace.core.codec import Message
+from fedpace.core.commands import GLOBAL, Aggregate, Cancel, Drop, Probe, Train
+from fedpace.core.errors import JournalError
+from fedpace.core.events import Arrived, Event, Failed, Joined, Left
+from fedpace.core.facts import Fact, Finished
+from fedpace.core.journal import JOURNAL, Header, part_path, read, replay
+
+T = TypeVar("T")
+FINISHED, STOPPED, CRASHED = 0, 3, 1
+LONG_S = 60.0
+"""How long something is waited for that takes a moment, on a machine that has other things to do."""
+
+QUICK = {"beat_s": 0.2, "silent_s": 20.0, "return_s": 20.0, "resume_s": 40.0}
+"""For tests in which nobody leaves: a slow machine is no reason to be taken for gone."""
+
+
+def wait_for(
+    what: Callable[[], T],
+    why: str,
+    logs: Callable[[], str] = lambda: "",
+    within_s: float = LONG_S,
+) -> T:
+    """What it gives as soon as that is something; an AssertionError where it takes too long."""
+    end = time.monotonic() + within_s
+    while True:
+        found = what()
+        if found:
+            return found
+        assert time.monotonic() < end, f"waited {within_s:g} s in vain: {why}\n{logs()}"
+        time.sleep(0.01)
+
+
+class Nursery:
+    """Where processes are forked."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.net.federation"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, **request: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the process that forks others has ended"
+        return json.loads(line)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._process.communicate(timeout=20)
+
+
+class Child:
+    """A process. log: what it has written."""
+
+    def __init__(self, nursery: Nursery, log: Path, **what: Any) -> None:
+        self._nursery, self._log = nursery, log
+        self.pid: int = nursery.ask(log=str(log), **what)
+        self._exit: int | None = None
+
+    @property
+    def exit(self) -> int | None:
+        """The exit status, negative: the signal that ended it; None while it runs."""
+        if self._exit is None:
+            self._exit = self._nursery.ask(what="exit", pid=self.pid)
+        return self._exit
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
+    def signal(self, number: int) -> None:
+        if self.exit is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        wait_for(lambda: self.exit is not None, f"process {self.pid} does not die")
+
+    def ended(self, within_s: float = LONG_S) -> int:
+        wait_for(lambda: self.exit is not None, "it goes on", lambda: self.log, within_s)
+        assert self.exit is not None
+        return self.exit
+
+
+class Federation:
+    """One run with its server and clients, all of which are gone when the context ends."""
+
+    def __init__(self, nursery: Nursery, folder: Path, wide: int = 8) -> None:
+        self._nursery = nursery
+        self.folder, self.wide = folder, wide
+        self.out = folder / "out"
+        self.port = free_port()
+        self.config: dict[str, Any] = {}
+        self.children: list[Child] = []
+        folder.mkdir(exist_ok=True)
+
+    def __enter__(self) -> "Federation":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self.children:
+            with suppress(ProcessLookupError):
+                child.signal(signal.SIGKILL)
+        for child in self.children:
+            child.ended()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def configure(
+        self,
+        policy: str,
+        clients: int,
+        rounds: int,
+        serve: dict[str, Any],
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.config = {
+            "clients": clients,
+            "seed": 3,
+            "policy": policy,
+            "policies": {policy: settings or {}},
+            "train": {"batch_size": 10, "lr": 0.1},
+            "server": {},
+            "serve": serve,
+            "stop": {"rounds": rounds},
+        }
+
+    def serve(self, ready: bool = True, **options: Any) -> Child:
+        """A server, once it listens."""
+        number = len(self.children)
+        told = self.folder / f"port-{number}"
+        child = Child(
+            self._nursery,
+            self.folder / f"server-{number}.log",
+            what="server",
+            config=self.config,
+            address=self.address,
+            out=str(self.out),
+            wide=self.wide,
+            told=str(told),
+            resume=part_path(self.out / JOURNAL).exists(),
+            **options,
+        )
+        self.children.append(child)
+        if ready:
+            self.wait_for(lambda: told.exists() or child.exit is not None, "the server is not ready")
+            assert child.exit is None, child.log
+        return child
+
+    def client(self, name: str, address: str | None = None, **options: Any) -> Child:
+        child = Child(
+            self._nursery,
+            self.folder / f"{name}-{len(self.children)}.log",
+            what="client",
+            name=name,
+            address=address or self.address,
+            notes=str(self.folder / f"{name}.notes"),
+            hold=str(self.folder / f"{name}.hold"),
+            wide=self.wide,
+            **options,
+        )
+        self.children.append(child)
+        return child
+
+    def command(self, words: str) -> Child:
+        """A process of the command `fedpace`."""
+        kind = words.split()[0]
+        log = self.folder / f"{kind}-{len(self.children)}.log"
+        child = Child(self._nursery, log, what="command", words=words.split())
+        self.children.append(child)
+        return child
+
+    def clients(self, count: int, **options: Any) -> list[Child]:
+        return [self.client(f"client-{number}", **options) for number in range(count)]
+
+    def hold(self, name: str, first: int = 0) -> None:
+        """Let no task of this client from number `first` on end until it is let go."""
+        (self.folder / f"{name}.hold").write_text(str(first))
+
+    def let_go(self, name: str) -> None:
+        (self.folder / f"{name}.hold").unlink()
+
+    def notes(self, name: str) -> list[str]:
+        path = self.folder / f"{name}.notes"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def noted(self, name: str, what: str, count: int = 1) -> None:
+        """Wait until the client has noted so many lines that begin so."""
+        self.wait_for(
+            lambda: sum(line.startswith(what) for line in self.notes(name)) >= count,
+            f"{name} never noted {what!r}",
+        )
+
+    # The journal
+
+    @property
+    def path(self) -> Path:
+        done = self.out / JOURNAL
+        return done if done.exists() else part_path(done)
+
+    def messages(self) -> list[Message]:
+        """What is in the journal so far; a line that is being written is left out."""
+        if not self.path.exists() or b"\n" not in self.path.read_bytes():
+            return []
+        found: list[Message] = []
+        with suppress(JournalError):
+            for message in read(self.path)[1]:
+                found.append(message)
+        return found
+
+    def of(self, kind: type[T]) -> list[T]:
+        return [message for message in self.messages() if isinstance(message, kind)]
+
+    def rounds(self) -> int:
+        return sum(one.slot == GLOBAL for one in self.of(Aggregate))
+
+    def reached(self, rounds: int) -> None:
+        self.wait_for(lambda: self.rounds() >= rounds, f"round {rounds} is not reached")
+
+    def given(self, client: int, after: int = 0) -> int:
+        """The first task of a client with a number above `after`, once it is given."""
+
+        def found() -> int:
+            tasks = (one for one in self.messages() if isinstance(one, Train | Probe))
+            return next((one.task for one in tasks if one.client == client and one.task > after), 0)
+
+        return self.wait_for(found, f"client {client} was given nothing")
+
+    def wait_for(self, what: Callable[[], T], why: str, within_s: float = LONG_S) -> T:
+        return wait_for(what, why, self.logs, within_s)
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {child._log.name}\n{child.log}" for child in self.children)
+
+    def finished(self, server: Child) -> None:
+        """Wait for the end of the run and see that everything is in order."""
+        assert server.ended() == FINISHED, self.logs()
+        assert len(self.of(Finished)) == 1
+        self.check()
+
+    def stop(self, server: Child) -> None:
+        """End a run that would go on, and see that everything is in order."""
+        server.signal(signal.SIGINT)
+        assert server.ended() == STOPPED, self.logs()
+        assert not self.of(Finished)
+        self.check()
+
+    def check(self, model: bool = True) -> None:
+        """The journal replays, nothing in it counts twice, and the model is what it says.
+
+        model: False where clients are no toys, and send what nobody knows.
+        """
+        replay(self.path, policy_of(read(self.path)[0]))
+        check_once(self.messages())
+        if model:
+            check_model(self)
+
+
+def policy_of(header: Header) -> Any:
+    """The policy of a journal, as it was at its beginning."""
+    kind = plugins.load("policies", header.policy)
+    return kind(configs.build(kind.Settings, header.settings, "settings"), header.context)
+
+
+def check_once(messages: list[Message]) -> None:
+    """A task is opened once, ends once and counts once; a client joins and leaves in turns."""
+    opened, ended, used = set[int](), set[int](), set[int]()
+    arrived, online = set[int](), set[int]()
+    at = 0.0
+    for message in messages:
+        if isinstance(message, Event | Fact):
+            assert message.at >= at, f"{message} goes back in time"
+            at = message.at
+        match message:
+            case Probe(task=task):
+                assert task not in opened
+                opened.add(task)
+            case Train(task=task):
+                opened.add(task)
+            case Arrived(task=task, up_bytes=size):
+                assert task in opened - ended
+                assert size > 0
+                ended.add(task)
+                arrived.add(task)
+            case Failed(task=task) | Cancel(task=task):
+                assert task in opened - ended, f"{message} of a task that is over"
+                ended.add(task)
+            case Drop(task=task):
+                assert task in arrived - used
+                used.add(task)
+            case Aggregate(tasks=tasks):
+                assert set(tasks) <= arrived - used, f"{message} uses what is not there"
+                used |= set(tasks)
+            case Joined(client=client):
+                assert client not in online
+                online.add(client)
+            case Left(client=client):
+                assert client in online
+                online.remove(client)
+
+
+def check_model(federation: Federation) -> None:
+    """Make the model again from nothing but the journal and what toy clients send: bit by bit."""
+    import numpy as np
+    import torch
+
+    from fedpace.learn.plain import arrays_to_update
+    from fedpace.learn.settings import ServerSettings, TrainSettings
+    from fedpace.learn.store import ModelStore
+    from fedpace.learn.train import Trainer
+    from tests.net.toy_client import update
+    from tests.net.toy_task import task
+
+    trainer = Trainer(task(wide=federation.wide), TrainSettings(), federation.config["seed"])
+    layout = trainer.layout
+    server = ServerSettings(**federation.config["server"])
+    store = ModelStore(layout, trainer.initial(), server, lambda weights: (0.0, 0.0))
+    bases = {}
+    for message in federation.messages():
+        match message:
+            case Probe() | Train() if message.task not in bases:
+                bases[message.task] = store.weights(message.slot)
+            case Arrived(client=client, task=number, depth=depth, steps=steps):
+                params = bases[number].params.numpy()
+                start = layout.start(depth).params
+                made = update(params, start, depth, client, number, steps)
+                store.put(number, arrays_to_update({k: np.array(v) for k, v in made.items()}))
+            case Drop(task=number):
+                store.discard(number)
+            case Aggregate():
+                mixed = message.tasks if message.rule == "mix" else ()
+                store.aggregate(message, [bases[number] for number in mixed])
+    saved = saved_params(federation, trainer)
+    assert torch.isfinite(saved).all()
+    assert torch.equal(saved, store.weights().params), "the model is not what the journal makes of it"
+
+
+def saved_params(federation: Federation, trainer: Any) -> Any:
+    """Of the model that a run has left: at its end, or in the snapshot where it was stopped."""
+    import torch
+
+    if (federation.out / "weights.pt").exists():
+        model = trainer.new_model()
+        model.load_state_dict(torch.load(federation.out / "weights.pt", weights_only=True))
+        return trainer.layout.bind(model).read(trainer.layout.depth).params
+    state = torch.load(federation.out / "snapshot.pt", weights_only=True)["state"]
+    return state["store"]["slots"]["global"]["params"]
+
+
+def free_port() -> int:
+    """One that no outgoing connection is given, so that it is free again after a server was killed."""
+    while True:
+        port = random.SystemRandom().randrange(15000, 32000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+# What follows runs in the process that forks, and in what it forks.
+
+
+def run_server(request: dict[str, Any]) -> int:
+    from fedpace.federation import serve
+    from fedpace.net.gate import Gate
+    from tests.net.toy_task import task
+
+    keys = request.get("keys")
+    gate = Gate.insecure() if keys is None else Gate.open(Path(keys), "certificate")
+    result = serve(
+        request["config"],
+        request["address"],
+        gate=gate,
+        out=request["out"],
+        task=task(wide=request["wide"], test_s=request.get("test_s", 0.0)),
+        resume=request["resume"],
+        on_ready=lambda port: Path(request["told"]).touch(),
+    )
+    return STOPPED if result is None else FINISHED
+
+
+def run_client(request: dict[str, Any]) -> int:
+    from fedpace.net.client import Client
+    from fedpace.net.gate import ClientKeys
+    from tests.net.toy_client import Toy
+
+    toy = Toy(
+        Path(request["notes"]),
+        request["wide"],
+        request.get("step_s", 0.005),
+        Path(request["hold"]),
+        request.get("broken", ""),
+    )
+    keys = None if "keys" not in request else ClientKeys.open(Path(request["keys"]))
+    reason = asyncio.run(Client(request["address"], request["name"], toy, keys).take_part())
+    logging.info("over: %s", reason)
+    return FINISHED
+
+
+def run_command(request: dict[str, Any]) -> int:
+    from fedpace.cli import main
+
+    sys.argv = ["fedpace", *request["words"]]
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return FINISHED
+
+
+KINDS = {"server": run_server, "client": run_client, "command": run_command}
+
+
+def _child(request: dict[str, Any]) -> None:
+    status = CRASHED
+    try:
+        out = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for file, number in ((nothing, 0), (out, 1), (out, 2)):
+            os.dup2(file, number)
+        if request["what"] != "command":
+            logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
+        status = KINDS[request["what"]](request)
+    except BaseException:
+        logging.exception("the process ends with an error")
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _fork_for_tests() -> None:
+    """Read requests, fork, answer; until nobody asks any more."""
+    import torch
+
+    import fedpace.cli
+    import fedpace.federation
+    import tests.net.toy_client
+    import tests.net.toy_task
+    from fedpace.learn.live import LiveTrainer
+
+    # What is imported late is imported here, once; a thread more would not survive a fork.
+    torch.set_num_threads(1)
+    task = tests.net.toy_task.task()
+    config = configs.load({"clients": 1, "policy": "sync"})
+    plan = configs.policy_plan(config, "sync")
+    fedpace.federation._Parts.build(config, plan, task, "cpu")
+    for name in ("fedbuff", "fedasync", "timelyfl"):
+        plugins.load("policies", name)
+    tests.net.toy_client.layout_of(8)
+    LiveTrainer(task, plan.train, 0, 0).warm_up(10)
+    assert fedpace.cli
+
+    ends: dict[int, int | None] = {}
+    try:
+        for request in _requests():
+            if request["what"] == "exit":
+                answer = _exit(ends, request["pid"])
+            else:
+                answer = os.fork()
+                if answer == 0:
+                    _child(request)
+                ends[answer] = None
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+    finally:
+        for pid, status in ends.items():
+            if status is None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        os._exit(0)  # at once, without taking everything down in order
+
+
+def _requests() -> Iterator[dict[str, Any]]:
+    for line in sys.stdin:
+        yield json.loads(line)
+
+
+def _exit(ends: dict[int, int | None], pid: int) -> int | None:
+    if ends[pid] is None:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            ends[pid] = os.waitstatus_to_exitcode(status)
+    return ends[pid]
+
+
+if __name__ == "__main__":
+    _fork_for_tests()

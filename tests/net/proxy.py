@@ -1,0 +1,144 @@
+"""A network between two processes on this machine that can be cut, stall and come back."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+
+class Proxy:
+    """Passes connections on to a port of this machine; used as a context.
+
+    up, down: bytes that have passed, from and to those who connect. Faults count from when they are
+    asked for, and for all connections together.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self.up = self.down = 0
+        self._left: dict[str, int | None] = {"up": None, "down": None}
+        self._then: Callable[[], None] = self._cut
+        self._is_cut = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._ready = threading.Event()
+        self.faults = 0
+        """How often a fault that was to come after some bytes has come."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(10)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Break all connections, and all that are made until `restore`."""
+        self._do(self._cut)
+
+    def stall(self) -> None:
+        """Nothing passes until `restore`, and nobody is told."""
+        self._do(self._flows.clear)
+
+    def restore(self) -> None:
+        """From now on everything passes; what broke stays broken."""
+        self._do(self._restore)
+
+    def cut_after(self, way: str, count: int) -> None:
+        """Cut after so many bytes more have passed."""
+        self._do(lambda: self._arm(way, count, self._cut))
+
+    def stall_after(self, way: str, count: int) -> None:
+        """Stall after so many bytes more have passed."""
+        self._do(lambda: self._arm(way, count, self._flows.clear))
+
+    def _do(self, what: Callable[[], None]) -> None:
+        async def do() -> None:
+            what()
+
+        asyncio.run_coroutine_threadsafe(do(), self._loop).result(10)
+
+    def _main(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._flows, self._end = asyncio.Event(), asyncio.Event()
+        self._flows.set()
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._end.wait()
+        server.close()
+        self._cut()
+        for pump in list(self._pumps):
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def _restore(self) -> None:
+        self._is_cut = False
+        self._left = {"up": None, "down": None}
+        self._flows.set()
+
+    def _arm(self, way: str, count: int, then: Callable[[], None]) -> None:
+        self._left[way], self._then = count, then
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._pumps.add(task)
+        self._writers.add(writer)
+        far = None
+        try:
+            if self._is_cut:
+                return
+            there, far = await asyncio.open_connection("127.0.0.1", self.target)
+            self._writers.add(far)
+            both = [
+                asyncio.create_task(self._pump("up", reader, far)),
+                asyncio.create_task(self._pump("down", there, writer)),
+            ]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            for pump in both:
+                pump.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        except OSError:
+            pass
+        finally:
+            self._pumps.discard(task)
+            for one in (writer, far):
+                if one is not None:
+                    self._writers.discard(one)
+                    one.transport.abort()
+
+    async def _pump(self, way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(1 << 14):
+                while data:
+                    await self._flows.wait()
+                    left = self._left[way]
+                    part = data if left is None else data[:left]
+                    data = data[len(part) :]
+                    writer.write(part)
+                    await writer.drain()
+                    setattr(self, way, getattr(self, way) + len(part))
+                    if left is not None:
+                        self._left[way] = (self._left[way] or len(part)) - len(part) or None
+                        if self._left[way] is None:
+                            self.faults += 1
+                            self._then()
+        await self._flows.wait()  # that it has ended is news, too

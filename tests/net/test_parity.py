@@ -1,0 +1,440 @@
+"""Both worlds make a policy decide the same.
+
+First exactly: the real-time world gets a clock that is set by hand, and machines that report what the
+simulator says of them when it says so. Commands travel as bytes to them and reports as bytes back; all
+else that is between a policy and its clients is the real thing, and the journals must be equal to the
+last bit. What is left out is what clients do by themselves: how long a batch takes, and that one which
+is under way when work comes is always finished (`learn.live`). Then one run over loopback for real.
+"""
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fedpace import plugins
+from fedpace.core.commands import (
+    Aggregate,
+    Blend,
+    Cancel,
+    CancelTimer,
+    Drop,
+    Measure,
+    Note,
+    Probe,
+    SetTimer,
+    Train,
+)
+from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Profiled, Started, Timer
+from fedpace.core.facts import Evaluated
+from fedpace.core.journal import JOURNAL, Memory, read, replay
+from fedpace.core.policy import Context
+from fedpace.core.run import Run, Tick
+from fedpace.core.session import Session
+from fedpace.core.stops import EvaluateSettings, StopSettings
+from fedpace.fleet.behaviour import Behaviour
+from fedpace.fleet.explicit import Explicit
+from fedpace.learn.orders import Outcome
+from fedpace.net import federation_pb2 as pb
+from fedpace.net import wire
+from fedpace.net.client import Client
+from fedpace.net.reports import Came, Gone, Knock
+from fedpace.net.settings import ServeSettings
+from fedpace.net.world import World
+from fedpace.sim import world as sim
+from fedpace.sim.learner import TimingOnly
+from tests.net.rig import SAMPLES, Sleeper, serving, settings
+from tests.policies.test_contract import CLIENTS, MODEL, VARIANTS
+
+COMPUTE_S = (0.01, 0.013, 0.02, 0.04, 0.07, 0.11)
+"""For one sample: an epoch takes from 0.4 to 5 seconds."""
+MBPS = (0.4, 0.35, 0.3, 0.2, 0.15, 0.1)
+"""The model of 5000 bytes takes 0.1 to 0.4 seconds."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Machines, and what each of them holds."""
+
+    machines: Explicit.Settings
+    samples: tuple[int, ...] = tuple(40 + client for client in range(CLIENTS))
+
+    def fleet(self):
+        return Explicit.build(self.machines, CLIENTS, seed=3)
+
+
+CALM = Setting(Explicit.Settings(COMPUTE_S, MBPS, MBPS, Behaviour(latency_s=0.01)))
+ROUGH = Setting(
+    Explicit.Settings(
+        COMPUTE_S,
+        MBPS,
+        MBPS,
+        Behaviour(
+            latency_s=0.01, jitter=0.3, dropout=0.1, presence="on-off", mean_on_s=40.0, mean_off_s=10.0
+        ),
+    )
+)
+EVEN = Setting(
+    Explicit.Settings(
+        (1 / 64, 1 / 64, 1 / 32, 1 / 16, 1 / 16, 1 / 8), behaviour=Behaviour(free_links=True)
+    ),
+    (48,) * CLIENTS,
+)
+"""Where many things happen at one time: an epoch takes 0.75, 1.5, 3 or 6 seconds, on the bit."""
+
+
+def numbers(command: Measure) -> tuple[float, ...]:
+    return tuple(1.0 + task % 3 for task in command.tasks)
+
+
+class Learner(TimingOnly):
+    """Learns nothing, and has an answer to everything."""
+
+    def measure(self, command):
+        return numbers(command)
+
+    def evaluate(self, slot):
+        return 0.5, 1.0
+
+
+@dataclass
+class Models:
+    """The same for the real-time world. sent: what the update of a task carries."""
+
+    sent: dict[int, Arrived] = field(default_factory=dict)
+
+    def opened(self, task, slot):
+        pass
+
+    def take(self, task, path):
+        return self.sent[task]
+
+    def arrived(self, task):
+        pass
+
+    def forget(self, task):
+        pass
+
+    def aggregate(self, command):
+        pass
+
+    def blend(self, command):
+        pass
+
+    def measure(self, command):
+        return numbers(command)
+
+    def evaluate(self, slot):
+        return 0.5, 1.0
+
+
+class Spool:
+    def path(self, task):
+        return Path(__file__)  # any file will do
+
+    def forget(self, task):
+        pass
+
+
+class Impatient(threading.Condition):
+    """Nothing is ever waited for: what happens next has been put there before."""
+
+    def wait(self, timeout=None):
+        raise AssertionError(f"the world waits for {timeout} s, but there is something to be told")
+
+
+class Scorer:
+    def score(self):
+        return 0.5, 1.0
+
+
+class Machines:
+    """Clients that do what the simulator says, as ways to them and as the world that a run sees."""
+
+    def __init__(self, setting, folder):
+        self.now = 0.0
+        self.samples = setting.samples
+        self.clients = sim.World(setting.fleet(), self.samples, MODEL, TimingOnly())
+        self.models = Models()
+        self.thanked = set()
+        first = [self.clients.next()]
+        while not isinstance(first[-1], Started):
+            first.append(self.clients.next())
+        here = [event.client for event in first if isinstance(event, Joined)]
+        settings = ServeSettings(wait_for=len(here))
+        self.world = World(
+            CLIENTS, settings, self.models, Spool(), self, folder, lambda: None, lambda: self.now
+        )
+        self.world._news = Impatient()
+        for client in range(CLIENTS):
+            self.world.put(Knock(f"client-{client}", Future()))
+        for client in here:
+            self.come(client)
+
+    # Ways
+
+    def give(self, client, command, left_s):
+        said = pb.FromServer.FromString(wire.order(command, left_s).SerializeToString())
+        if isinstance(command, Probe):
+            heard = said.probe
+            most = heard.max_epochs if heard.HasField("max_epochs") else None
+            again = (heard.task, heard.version, heard.batch_size, heard.go_on, most, heard.slot)
+            assert Probe(client, *again) == command
+        elif isinstance(command, Train):
+            heard, stop_at = said.train, command.work.stop_at
+            assert heard.HasField("left_s") == (stop_at is not None)
+            if stop_at is not None:
+                assert self.now + heard.left_s == pytest.approx(stop_at, rel=1e-12)
+            work = wire.work(heard, stop_at)
+            assert Train(client, heard.task, heard.version, work, heard.slot) == command
+        else:
+            assert said.cancel.task == command.task
+        self.clients.carry_out(command, self.now)
+
+    def accepted(self, client, task):
+        self.thanked.add(task)
+
+    def refused(self, client, task, reason):
+        raise AssertionError(f"task {task} is refused: {reason}")
+
+    def expel(self, client, reason):
+        raise AssertionError(f"client {client} is sent away: {reason}")
+
+    # What the run sees
+
+    @property
+    def settled(self):
+        return self.world.settled
+
+    def tick_at(self, at):
+        self.world.tick_at(at)
+        self.clients.tick_at(at)
+
+    def carry_out(self, command, at):
+        assert at == self.now
+        self.world.carry_out(command, at)
+        if isinstance(command, (SetTimer, CancelTimer)):
+            self.clients.carry_out(command, at)
+
+    def next(self):
+        if self.world.started and self.world.settled:
+            event = self.clients.next()
+            while isinstance(event, Failed) and event.reason == "the client left":
+                event = self.clients.next()  # the world finds that out by itself
+            if event is None:
+                return None
+            self.now = event.at
+            self.report(event)
+        return self.world.next()
+
+    def report(self, event):
+        match event:
+            case Arrived():
+                self.models.sent[event.task] = event
+                self.world.put(wire.arrived(event.client, done(event)))
+            case Profiled(client=client, task=task, rates=rates):
+                said = pb.Profiled(task=task, rates=sent(rates))
+                heard = pb.Profiled.FromString(said.SerializeToString())
+                self.world.put(Profiled(0.0, client, heard.task, wire.rates(heard.rates)))
+            case Failed():
+                self.world.put(replace(event, at=0.0))
+            case Left(client=client):
+                self.world.put(Gone(client, "switched off"))
+            case Joined(client=client):
+                self.come(client)
+            case Timer() | Tick():
+                pass
+
+    def come(self, client):
+        instance = f"{client:032x}"
+        self.world.put(Came(client, self.samples[client], None, instance, False, Future()))
+
+
+def sent(rates):
+    return pb.Rates(
+        batch_s=rates.batch_s,
+        batches=rates.batches,
+        down_s=rates.down_s,
+        up_s=rates.up_s,
+        latency_s=rates.latency_s,
+    )
+
+
+def done(event):
+    """What a client would say of it, after its way over the wire."""
+    outcome = Outcome(
+        event.depth,
+        event.steps,
+        event.full_steps,
+        event.samples,
+        event.trained,
+        event.cut,
+        event.last_depth,
+        event.width,
+        event.rates.batch_s,
+        None,
+    )
+    said = wire.done(event.task, event.version, outcome, sent(event.rates))
+    return pb.Done.FromString(said.SerializeToString())
+
+
+def decide(name, options, slack, world, evaluate, watches=()):
+    """The journal of a run."""
+    kind = plugins.load("policies", name)
+    memory = Memory()
+    context = Context(1, CLIENTS, MODEL, 20, slack=slack)
+    session = Session(kind(kind.Settings(**options), context), memory)
+    Run(session, world, Scorer(), evaluate, StopSettings(rounds=25), watches).to_end()
+    # A real update has a head, and bytes are counted with it; no policy looks at them.
+    return [replace(one, up_bytes=0) if isinstance(one, Arrived) else one for one in memory.messages]
+
+
+def both(name, options, slack, setting, evaluate, folder):
+    """The journals of a simulated run and of a real one, and its machines."""
+    world = sim.World(setting.fleet(), setting.samples, MODEL, Learner())
+    simulated = decide(name, options, slack, world, evaluate)
+    machines = Machines(setting, folder)
+    thank = (lambda standing: machines.world.thank(),)
+    return simulated, decide(name, options, slack, machines, evaluate, thank), machines
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.05])
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_with_equal_profiles_every_policy_decides_the_same_in_both_worlds(
+    name, options, slack, tmp_path
+):
+    simulated, real, machines = both(name, options, slack, CALM, EvaluateSettings(), tmp_path)
+    assert real == simulated
+    given = [message for message in real if isinstance(message, (Probe, Train))]
+    assert len(given) > 20
+    assert {message.client for message in given} == set(range(CLIENTS))
+    arrived = {message.task for message in real if isinstance(message, Arrived)}
+    assert arrived
+    assert machines.thanked == arrived
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_so_they_do_where_much_happens_at_one_time(name, options, tmp_path):
+    evaluate = EvaluateSettings(every_s=0.75)
+    simulated, real, _ = both(name, options, 0.0, EVEN, evaluate, tmp_path)
+    assert real == simulated
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_so_they_do_where_clients_vary_fail_leave_and_come_back(name, options, tmp_path):
+    evaluate = EvaluateSettings(every_s=2.5)
+    simulated, real, _ = both(name, options, 0.05, ROUGH, evaluate, tmp_path)
+    assert real == simulated
+    assert {Left, Failed} <= {type(message) for message in real}
+
+
+def test_what_is_compared_has_every_kind_of_command(tmp_path):
+    seen, ties = set(), set()
+    for name, options in VARIANTS:
+        real = both(name, options, 0.0, EVEN, EvaluateSettings(every_s=0.75), tmp_path)[1]
+        seen |= {type(message) for message in real}
+        events = [message for message in real if isinstance(message, (Arrived, Timer, Evaluated))]
+        ties |= {(type(a), type(b)) for a, b in pairwise(events) if a.at == b.at}
+    assert seen >= {Probe, Train, Cancel, Drop, SetTimer, CancelTimer, Aggregate, Blend, Measure, Note}
+    assert ties >= {(Arrived, Arrived), (Arrived, Timer), (Arrived, Evaluated), (Timer, Evaluated)}
+
+
+BATCH_S = (0.06, 0.0975, 0.15, 0.21, 0.27)
+"""Of clients on loopback: far from where TimelyFL would decide otherwise, whatever the links take."""
+ROUNDS = 2
+DELAY_S = 0.1
+"""By which a profile may come late and still be taken for equal."""
+
+
+async def take_part(address, batch_s):
+    """Join one after the other, so that everybody gets its number, and stay to the end."""
+    loop, joined, clients = asyncio.get_running_loop(), asyncio.Event(), []
+
+    class Announced(Sleeper):
+        def prepare(self, settings, seed, client):
+            loop.call_soon_threadsafe(joined.set)
+
+    for number, one_s in enumerate(batch_s):
+        joined.clear()
+        client = Client(address, f"client-{number}", Announced(one_s))
+        clients.append(asyncio.create_task(client.take_part()))
+        await joined.wait()
+    assert await asyncio.gather(*clients) == [f"{ROUNDS} rounds are over"] * len(clients)
+
+
+def deploy(policy, own, batch_s, folder):
+    """Where the journal of a run over loopback is."""
+    serve = {"slack": 0.1, "silent_s": 30.0}
+    with serving(settings(policy, len(batch_s), ROUNDS, serve, **own), folder) as site:
+        asyncio.run(take_part(site.address, batch_s))
+        site.ended()
+    return folder / JOURNAL
+
+
+def simulate(header, batch_s):
+    """The messages of a simulated run of the same policy with the same profiles."""
+    machines = Explicit.Settings(
+        batch_s, behaviour=Behaviour(free_links=True), per_samples=header.context.batch_size
+    )
+    fleet = Explicit.build(machines, len(batch_s), seed=0)
+    world = sim.World(fleet, (SAMPLES,) * len(batch_s), header.context.model, Learner())
+    memory = Memory()
+    session = Session(policy_of(header), memory)
+    Run(session, world, None, EvaluateSettings(), StopSettings(rounds=ROUNDS)).to_end()
+    return memory.messages
+
+
+def policy_of(header):
+    kind = plugins.load("policies", header.policy)
+    return kind(kind.Settings(**header.settings), header.context)
+
+
+def decisions(messages):
+    """Who is given what, in order; not when it must end, which is for the clocks to say."""
+    return [
+        replace(one, work=replace(one.work, stop_at=None)) if isinstance(one, Train) else one
+        for one in messages
+        if isinstance(one, (Probe, Train)) and one.version < ROUNDS
+    ]
+
+
+def is_calm(messages, batch_s):
+    """Whether this machine was quick enough for clients to have the profiles that they should."""
+    opened, now = {}, 0.0
+    for one in messages:
+        now = one.at if isinstance(one, Event) else now
+        if isinstance(one, Probe):
+            opened[one.task] = now
+        elif isinstance(one, Profiled) and now > opened[one.task] + batch_s[one.client] + DELAY_S:
+            return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "batch_s"),
+    [
+        ("sync", {"n": 3, "over_selection": 1.3}, tuple(one_s / 10 for one_s in BATCH_S)),
+        ("timelyfl", {"k": 3}, BATCH_S),
+    ],
+    ids=["sync", "timelyfl"],
+)
+def test_over_loopback_the_decisions_are_those_of_the_simulator_and_the_journal_replays(
+    policy, own, batch_s, tmp_path
+):
+    for attempt in range(4):
+        path = deploy(policy, own, batch_s, tmp_path / str(attempt))
+        header, messages = read(path)
+        found = list(messages)
+        replay(path, policy_of(header))
+        if is_calm(found, batch_s):
+            break
+    expected = decisions(simulate(header, batch_s))
+    assert decisions(found) == expected
+    assert len({one.client for one in expected}) == len(batch_s)
+    if policy == "timelyfl":
+        work = [one.work for one in expected if isinstance(one, Train)]
+        assert {(one.epochs, one.depth) for one in work} == {(2, None), (1, None), (1, 2), (1, 1)}

@@ -1,0 +1,100 @@
+"""The guide to federations: its example runs, its settings are all there, the demo's data are whole."""
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from importlib import util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedpace.api import open_result
+from fedpace.config import load
+from fedpace.core.journal import JOURNAL
+from fedpace.net.settings import ServeSettings
+
+ROOT = Path(__file__).parent.parent
+FEDPACE = (sys.executable, "-c", "from fedpace.cli import main; main()")
+
+
+def said(path):
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a command of fedpace, its output in a file of that name; ends what is left."""
+    processes = []
+
+    def begin(name, *words):
+        with (tmp_path / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*FEDPACE, *map(str, words)], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+            )
+        processes.append(process)
+        return process
+
+    yield begin
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def test_two_clients_with_the_examples_data_train_a_model(tmp_path, start):
+    keys, out, log = tmp_path / "keys", tmp_path / "out", tmp_path / "server.log"
+    for words in (("init",), ("client", "client-0", "client-1")):
+        subprocess.run([*FEDPACE, "keys", *words, "--keys", keys], check=True, capture_output=True)
+    server = start(
+        "server",
+        *("serve", "configs/federation.toml", "--policy", "sync", "--listen", "127.0.0.1:0"),
+        *("--keys", keys, "--out", out, "--set", "clients=2", "--set", "stop.rounds=2"),
+    )
+    until = time.monotonic() + 60
+    while not (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", said(log))):
+        assert server.poll() is None, said(log)
+        assert time.monotonic() < until, said(log)
+        time.sleep(0.05)
+    clients = {
+        name: start(
+            name,
+            *("join", f"127.0.0.1:{found[1]}", "--keys", keys / "clients" / name),
+            *("--task", "examples.federation.own_data:task"),
+        )
+        for name in ("client-0", "client-1")
+    }
+    for name, process in {"server": server, **clients}.items():
+        assert process.wait(120) == 0, said(tmp_path / f"{name}.log")
+    for name in clients:
+        assert "over: 2 rounds are over" in said(tmp_path / f"{name}.log")
+        assert f"{name} has joined with 2000 samples" in said(log)
+    summary = open_result(out).summary
+    assert summary.clients_per_round == [2, 2]
+    assert summary.final_accuracy > 0.3
+    assert (out / JOURNAL).exists()
+
+
+def test_the_demos_clients_have_all_images_among_them_and_few_classes_each():
+    spec = util.spec_from_file_location("federation_demo", ROOT / "tools" / "federation_demo.py")
+    demo = util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    tasks = [demo.task(name) for name in demo.SLOWER]
+    assert len(tasks) == load(demo.CONFIG).clients
+    assert sum(len(task.train[0]) for task in tasks) == 12_000
+    assert all(len(np.unique(task.train[1])) <= 6 for task in tasks)
+    assert max(demo.SLOWER.values()) == 10 * min(demo.SLOWER.values())
+    assert set(demo.POLICIES) <= set(load(demo.CONFIG).policies)
+
+
+def test_the_guide_has_every_setting_with_its_default():
+    page = (ROOT / "docs/federation.md").read_text()
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| (.+?) \|", page.split("## Settings of [serve]")[1], re.MULTILINE)
+    )
+    assert list(rows) == [field.name for field in fields(ServeSettings)]
+    for field in fields(ServeSettings):
+        if field.default is not None:
+            assert float(rows[field.name]) == field.default

@@ -74,7 +74,8 @@ class _Serving:
         self._parts, self._folder = parts, folder
         config, serving, most = parts.config, parts.config.serve, parts.most_bytes
         self._spool = spool = Spool(folder / "spool", most, (2 * config.clients + 2) * most)
-        self._models = models = Models(parts.store, most, serving.norm_bound)
+        widths = parts.plan.kind.widths(parts.plan.settings)
+        self._models = models = Models(parts.store, most, serving.norm_bound, widths)
         train = json.dumps(configs.plain(parts.plan.train))
         welcome = pb.Welcome(seed=config.seed, settings=train, most_bytes=most)
         model = layout_digest(parts.trainer.layout, parts.trainer.new_model())
@@ -83,7 +84,15 @@ class _Serving:
         )
         self._relay = Relay()
         self._world = World(
-            config.clients, serving, models, spool, self._courier, folder, self._flush, clock
+            config.clients,
+            serving,
+            models,
+            spool,
+            self._courier,
+            folder,
+            self._flush,
+            clock,
+            parts.trainer.layout.depth,
         )
         self._courier.attach(self._world)
         self._session = parts.session(self._relay)

@@ -25,12 +25,13 @@ import torch
 from typer.testing import CliRunner
 
 from fedpace.cli import app
-from fedpace.core.commands import Aggregate, Drop, Train
+from fedpace.core.commands import Aggregate, Cancel, Drop, Train
 from fedpace.core.events import Arrived, Failed, Joined, Left
-from fedpace.core.facts import Ignored
+from fedpace.core.facts import Finished, Ignored
 from fedpace.core.journal import Journal, read, replay
 from fedpace.core.run import Tick
 from fedpace.core.session import Session
+from fedpace.federation import ask_status
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.store import ModelStore
 from fedpace.learn.train import Trainer
@@ -203,7 +204,7 @@ def test_a_transfer_that_is_cut_off_goes_on_where_it_was(build, proxy, way):
     if way == "up":
         run.noted("far", f"begins {task}")
         net.stall_after("up", HALF)
-    run.let_go("far")
+    run.hold("far", first=task + 1)
     run.wait_for(lambda: net.faults, "it has not begun")
     part = run.out / "spool" / f"{task}.part"
     if way == "up":
@@ -219,6 +220,34 @@ def test_a_transfer_that_is_cut_off_goes_on_where_it_was(build, proxy, way):
     assert not run.of(Failed)
     # Of 512 KiB that had come nothing was sent again.
     assert way == "down" or moved < run.of(Arrived)[0].up_bytes + HALF - 400_000
+
+
+def test_a_task_that_is_cancelled_while_its_update_is_on_its_way_is_given_up(build, proxy):
+    run = build("sync", 2, ON, QUICK, wide=WIDE, n=1, over_selection=2.0)
+    server = run.serve()
+    net = proxy(run)
+    run.hold("far")
+    run.hold("near")
+    run.client("far", net.address)
+    run.client("near")
+    task = training(run, "far")
+    client = number(run, "far")
+    net.stall_after("up", HALF)
+    run.let_go("far")
+    run.wait_for(lambda: net.faults, "the upload has not begun")
+    run.hold("far")
+    run.hold("near", first=3)
+    run.wait_for(lambda: task in [one.task for one in run.of(Cancel)], "it is not cancelled")
+    net.restore()
+    later = training(run, "far", after=task)
+    run.let_go("far")
+    arrived(run, later)
+    run.stop(server)
+    assert task not in [one.task for one in run.of(Arrived)]
+    assert client in [one.client for one in run.of(Arrived)]
+    assert not run.of(Failed)
+    assert not run.of(Left)
+    assert not list((run.out / "spool").glob(f"{task}.*"))
 
 
 # Networks that break
@@ -304,7 +333,7 @@ def test_a_client_whose_network_is_away_for_long_has_left_and_joins_again(build,
 
 
 def test_a_client_that_was_started_anew_before_its_end_was_noticed_gets_in(build, proxy):
-    run = build("fedbuff", 2, ON, QUICK | {"beat_s": 1.0}, k=1)
+    run = build("fedbuff", 2, ON, QUICK | {"beat_s": 0.7}, k=1)
     server = run.serve()
     way = proxy(run)
     run.hold("twice")
@@ -409,8 +438,9 @@ def test_a_client_that_stops_is_noticed_within_ten_seconds_by_default(build):
 
 
 def test_who_connects_and_says_nothing_bothers_nobody(build):
-    run = build("sync", 3, ON, SOON | {"silent_s": 5.0, "wait_for": 2})
+    run = build("sync", 3, ON, SOON | {"silent_s": 3.0, "wait_for": 2})
     server = run.serve()
+    assert asyncio.run(ask_status(run.address, None)).state == "waiting for clients"
 
     async def be_silent() -> None:
         async with Rogue(run.address, "shy") as half, Rogue(run.address, "mute") as mute:
@@ -536,16 +566,14 @@ def test_reports_about_what_one_was_not_given_are_refused_and_change_nothing(bui
             theirs = run.given(number(run, "honest"))
             run.let_go("honest")
             await asyncio.to_thread(run.noted, "honest", f"ends {theirs}")
-            for task in (theirs, 0, 10**9, 2**64 - 1):
+            for task in (theirs, 2**64 - 1):
                 foreign = pb.Train(task=task, version=train.version)
-                for said in (
-                    {"done": rogue.done(foreign)},
-                    {"failed": pb.Failed(task=task, reason="\x1b[2J no\n")},
-                    {"profiled": pb.Profiled(task=task, rates=pb.Rates(batch_s=np.nan))},
-                ):
-                    await rogue.say(**said)
-                    refused = (await rogue.hear("refused")).refused
-                    assert (refused.task, "none of this client's" in refused.reason) == (task, True)
+                await rogue.say(failed=pb.Failed(task=task, reason="\x1b[2J no\n"))
+                rates = pb.Rates(batch_s=np.nan)
+                await rogue.say(profiled=pb.Profiled(task=task, rates=rates))
+                await rogue.say(done=rogue.done(foreign))
+                refused = (await rogue.hear("refused")).refused
+                assert (refused.task, "none of this client's" in refused.reason) == (task, True)
                 fetch = rogue.stub.fetch(pb.FetchRequest(task=task), metadata=rogue.metadata)
                 assert await rogue.refusal(fetch.read()) is grpc.StatusCode.NOT_FOUND
                 offer = pb.OfferRequest(task=task, size=10, sha256=bytes(32))
@@ -560,7 +588,7 @@ def test_reports_about_what_one_was_not_given_are_refused_and_change_nothing(bui
     run.reached(1)
     run.stop(server)
     assert len(run.of(Aggregate)[0].tasks) == 2  # the honest one's is among them
-    assert len(run.of(Ignored)) >= 12
+    assert len(run.of(Ignored)) >= 6
 
 
 @pytest.mark.parametrize("what", ["garbage", "a profile that is none", "one report again and again"])
@@ -689,7 +717,7 @@ def test_a_server_that_is_killed_again_and_again_loses_nothing(build):
     run = build("fedasync", 3, ON, QUICK)
     server = run.serve()
     run.clients(3, step_s=0.01)
-    for times in range(4):
+    for times in range(3):
         run.reached(3 * (times + 1))
         done = run.of(Aggregate)
         server.kill()
@@ -699,7 +727,7 @@ def test_a_server_that_is_killed_again_and_again_loses_nothing(build):
     run.reached(before + 5)
     run.stop(server)
     assert not run.of(Left)
-    assert [one.what for one in run.of(Ignored)].count("timer the server is back") == 4
+    assert [one.what for one in run.of(Ignored)].count("timer the server is back") == 3
 
 
 def test_an_upload_goes_on_where_the_killed_server_had_it(build, proxy):
@@ -711,7 +739,7 @@ def test_an_upload_goes_on_where_the_killed_server_had_it(build, proxy):
     run.client("near", step_s=0.05)
     task = training(run, "far")
     way.stall_after("up", HALF)
-    run.let_go("far")
+    run.hold("far", first=task + 1)
     run.wait_for(lambda: way.faults, "the upload has not begun")
     part = run.out / "spool" / f"{task}.part"
     run.wait_for(lambda: part.exists() and part.stat().st_size > 0, "nothing has come")
@@ -724,10 +752,8 @@ def test_an_upload_goes_on_where_the_killed_server_had_it(build, proxy):
     run.stop(server)
     assert begun(run, "far", task) == 1
     assert not run.of(Left)
-    assert sent > HALF
     size = next(one.up_bytes for one in run.of(Arrived) if one.task == task)
-    ups = sum(one.up_bytes for one in run.of(Arrived) if one.client == number(run, "far"))
-    assert way.up - sent < ups - size // 5, "it was sent from the beginning again"
+    assert way.up - sent < size - 400_000, "it was sent from the beginning again"
 
 
 @pytest.mark.parametrize("snapshots", ["none", "old ones"])
@@ -752,9 +778,9 @@ def test_models_are_made_again_from_what_was_kept_since_the_last_snapshot(build,
     before = run.rounds()
     run.reached(before + 3)
     run.stop(server)
-    waiting = {int(path.stem) for path in (run.out / "spool").glob("*.fpa")}
-    used = {task for command in run.of(Aggregate) for task in command.tasks}
-    assert not waiting & used, "a snapshot was taken, and what is in it is still there"
+    kept = {int(path.stem) for path in (run.out / "spool").glob("*.fpa")}
+    used = {task for one in run.of(Aggregate) for task in one.tasks}
+    assert not kept & used, "a snapshot was taken, and what is in it is still there"
 
 
 def test_a_line_that_was_not_written_to_its_end_is_as_if_it_never_was(build):
@@ -797,8 +823,8 @@ def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
         world.carry_out(command, session.now)
     for client in range(len(world.places)):
         world.put(Came(client, SAMPLES, None, f"{client:032x}", False, Future()))
-    world.tick_at(0.0)
-    while world.started:
+    world.tick_at(world.now() + 0.001)
+    while True:
         event = world.next()
         if isinstance(event, Tick):
             break
@@ -833,7 +859,9 @@ def test_whichever_line_was_the_last_a_journal_can_be_gone_on_with(build, tmp_pa
     server.kill()
     lines = run.path.read_bytes().splitlines(keepends=True)
     trainer = Trainer(task(wide=run.wide), TrainSettings(), run.config["seed"])
-    for count in [*range(1, 40), *range(max(40, len(lines) - 80), len(lines) + 1)]:
+    turns = [line for line, one in enumerate(run.messages(), 2) if isinstance(one, Left | Joined)]
+    chosen = {*range(1, 30), *(turn + by for turn in turns for by in range(-3, 12)), len(lines)}
+    for count in sorted(chosen & set(range(1, len(lines) + 1))):
         folder = tmp_path / str(count)
         folder.mkdir()
         shutil.copytree(run.out / "spool", folder / "spool")
@@ -881,6 +909,18 @@ def test_a_server_that_is_stopped_with_ctrl_c_says_how_to_go_on_and_does(build, 
     run.check(model=False)
     for child in run.children:
         child.ended()  # clients hear that it is over
+
+
+def test_a_server_that_is_killed_at_the_very_end_needs_nobody_to_finish(build):
+    run = build("sync", 1, 2, QUICK | {"resume_s": 10_000.0})
+    server = run.serve(test_s=0.5)
+    client = run.client("one")
+    run.reached(2)
+    server.kill()  # while it tests the last model
+    client.kill()
+    assert not run.of(Finished)
+    server = run.serve()
+    run.finished(server)
 
 
 def test_whoever_comes_when_the_run_is_over_hears_it(build, proxy):

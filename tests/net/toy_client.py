@@ -177,7 +177,10 @@ class Rogue:
 
     async def say(self, **body: Any) -> None:
         async with self._writing:  # grpc takes one at a time
-            await self.call.write(pb.FromClient(**body))
+            try:
+                await self.call.write(pb.FromClient(**body))
+            except (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError) as error:
+                raise EOFError("the stream is over") from error
 
     async def beat(self, every_s: float = 0.1) -> None:
         """Beat until it is cancelled or the stream is over."""

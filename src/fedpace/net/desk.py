@@ -8,12 +8,13 @@ too often is shut out for a while.
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived, Event, Failed, Left, Profiled
 from fedpace.net.models import Models
-from fedpace.net.reports import Place, Ways, check_done, check_rates
+from fedpace.net.reports import Place, Ways, check_done, checked
 from fedpace.net.settings import ServeSettings
 from fedpace.net.spool import Spool
 
@@ -23,9 +24,11 @@ MOST_REPORTS = 8
 """On one task. One or two are usual; more come of connections that break again and again."""
 MOST_KEPT = 64
 """Latest tasks of a client that are remembered, so that what comes late of them is no offence."""
+_UNKNOWN = -1
+"""Where reports on tasks that the client never had are counted; updates of such are an offence."""
 REFUSED = "refused: "
 """What the reason of a task begins with that failed because of what its client said."""
-SHUT_OUT = "{} is shut out: too much of what it sent was refused"
+SHUT_OUT = "{} is shut out: too many of its reports were refused"
 
 
 class Desk:
@@ -107,32 +110,34 @@ class Desk:
     def listen(self, event: Profiled | Arrived | Failed) -> list[Event]:
         """What a client says of a task: one that it has, that it had, or that it never had."""
         task, place = event.task, self.places[event.client]
-        if task not in place.heard:
-            if not place.online:
-                return []
+        known = task in place.heard
+        if not known and not place.online:
+            return []
+        counted = task if known else _UNKNOWN
+        place.heard[counted] = place.heard.get(counted, 0) + 1
+        if not known and isinstance(event, Arrived):
             return self._refuse(event, f"task {task} is none of this client's")
-        place.heard[task] += 1
-        orders = place.orders.get(task)
-        if place.heard[task] > MOST_REPORTS:
+        if place.heard[counted] > MOST_REPORTS:
             return self._refuse(event, f"task {task} was reported on too often")
+        orders = place.orders.get(task)
         if orders is None:  # over in the meantime, or said before: the session writes that down
             if isinstance(event, Arrived):
                 self.thanks.append((event.client, task))
             return [event]
         try:
-            if isinstance(event, Arrived):
-                self._take(event, orders, place)
-            elif isinstance(event, Failed):
+            if isinstance(event, Failed):
                 log.warning("task %d of %s failed: %s", task, place.name, event.reason)
                 self.close(place, task)
                 self.forget(task)
-            else:
-                check_rates(task, event.rates, place)
+                return [event]
+            rates = checked(task, event.rates, place)
+            if isinstance(event, Arrived):
+                self._take(event, orders, place)
+            return [replace(event, rates=rates)]
         except OSError as error:  # of our own disk
             return [self._fail(event, f"its update could not be read: {error}")]
         except Exception as error:  # nothing that a client sends may end the run
             return self._refuse(event, str(error) or type(error).__name__, had=True)
-        return [event]
 
     def count_refusal(self, place: Place) -> bool:
         """Whether the client is shut out from now on."""
@@ -177,14 +182,14 @@ class Desk:
         """Use nothing of what a client says, and remember it. had: it was about a task of its own."""
         client, place = event.client, self.places[event.client]
         log.warning("%s is refused: %s", place.name, reason)
-        events: list[Event]
+        refused: Event = event  # the session knows no such task, and writes that down
         if had or event.task in place.orders:
-            events = [self._fail(event, REFUSED + reason)]
+            refused = self._fail(event, REFUSED + reason)
         else:
             self._ways.refused(client, event.task, reason)
-            events = [event]  # the session knows no such task, and writes that down
-        if self.count_refusal(place):
-            log.warning("%s is shut out for %g s", place.name, self._settings.quarantine_s)
-            self._ways.expel(client, "too much of what it sent was refused")
-            events += self.leave(client, event.at) if place.online else []
-        return events
+        if not self.count_refusal(place):
+            return [refused]
+        log.warning("%s is shut out for %g s", place.name, self._settings.quarantine_s)
+        self._ways.expel(client, "too many of its reports were refused")
+        left = self.leave(client, event.at) if place.online else []
+        return [*left[:1], refused, *left[1:]]  # who has left is given nothing new

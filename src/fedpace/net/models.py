@@ -29,7 +29,7 @@ MOST = 1e30
 class Models:
     """Slots and updates of one run. All but `file` belongs to the thread of the run.
 
-    most_bytes: of an update; norm_bound: of its parameters, None: any; widths: that an update may have.
+    most_bytes: of an update; norm_bound: of its parameters; widths: that it may have; None: any.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class Models:
         store: ModelStore,
         most_bytes: int,
         norm_bound: float | None = None,
-        widths: Collection[float] = (),
+        widths: Collection[float] | None = None,
     ) -> None:
         self._store = store
         self._most_bytes = most_bytes
         self._norm_bound = MOST if norm_bound is None else norm_bound
-        self._widths = {1.0, *widths}
+        self._widths = widths
         self._versions: Counter[str] = Counter()
         self._pins: dict[int, Pin] = {}
         self._uses: Counter[Pin] = Counter()
@@ -73,7 +73,7 @@ class Models:
     def take(self, task: int, path: Path) -> Update:
         """Check an update that has come, and keep it for its use; PeerError says what is wrong."""
         update = arrays_to_update(arrays.unpack(path.read_bytes(), self._most_bytes))
-        if update.width is not None and update.width not in self._widths:
+        if self._widths is not None and update.width not in (None, 1.0, *self._widths):
             raise PeerError(f"update of task {task} has width {update.width}, which was not asked for")
         norm = float(torch.linalg.vector_norm(update.params, dtype=torch.float64))
         if norm > self._norm_bound:

@@ -3,7 +3,7 @@
 import math
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedpace.core.commands import Cancel, Probe, Train
@@ -11,7 +11,9 @@ from fedpace.core.errors import FedpaceError, PeerError
 from fedpace.core.events import Arrived, Failed, Profiled, Rates
 
 MOST_S = 1e7
-"""No batch, transfer or epoch takes longer: four months."""
+"""Every batch, transfer and epoch takes less: four months."""
+LEAST_BATCH_S = 1e-6
+"""No batch takes less; what a clock could not tell from nothing is taken for this."""
 MOST_SAMPLES = 10**12
 MOST_STEPS = 10**9
 
@@ -99,15 +101,21 @@ class Place:
         return self.most or self.samples
 
 
-def check_rates(task: int, rates: Rates, place: Place) -> None:
-    """That the speeds a client reports can be its own; policies divide by them and add them up."""
+def checked(task: int, rates: Rates, place: Place) -> Rates:
+    """The speeds that a client reports, fit for policies to divide by and to add up; else PeerError.
+
+    Latency is a part of both transfers, but may have been measured later than they were.
+    """
     numbers = (rates.batch_s, rates.down_s, rates.up_s, rates.latency_s)
+    batch_s = max(rates.batch_s, LEAST_BATCH_S)
     if not (
-        all(math.isfinite(one) and 0 <= one <= MOST_S for one in numbers)
+        all(math.isfinite(one) and 0 <= one < MOST_S for one in numbers)
         and 1 <= rates.batches <= place.held
-        and 0 < rates.compute_s <= MOST_S
+        and batch_s * rates.batches < MOST_S
     ):
         raise PeerError(f"task {task} reports impossible rates: {rates}")
+    latency_s = min(rates.latency_s, rates.down_s, rates.up_s)
+    return replace(rates, batch_s=batch_s, latency_s=latency_s)
 
 
 def check_done(
@@ -129,7 +137,6 @@ def check_done(
         work.stop_in is not None and 0 <= event.last_depth <= (layers or event.last_depth)
     ):
         raise PeerError(f"task {task} reports that its last batch ended at depth {event.last_depth}")
-    check_rates(task, event.rates, place)
     trained = event.trained or 0
     if not (1 <= event.steps <= MOST_STEPS and 0 <= event.full_steps <= event.steps):
         raise PeerError(f"task {task} reports {event.steps} steps, {event.full_steps} of them full")

@@ -186,7 +186,7 @@ class Server:
     async def fetch(self, request: pb.FetchRequest, context: Call) -> AsyncIterator[pb.Piece]:
         connection = await self._transferring(context)
         data = self._models.file(request.task)
-        if data is None or not self._world.desk.wants(connection.client, request.task):
+        if data is None or not self._world.wants(connection.client, request.task):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no task {request.task} for you")
             return
         known = self._digests.get(id(data))
@@ -223,7 +223,7 @@ class Server:
 
         def allowed(task: int) -> bool:
             connection.seen_at = self._clock()
-            return connection.open and self._world.desk.wants(connection.client, task)
+            return connection.open and self._world.wants(connection.client, task)
 
         try:
             return await transfer.receive(requests, self._spool, allowed)
@@ -234,7 +234,7 @@ class Server:
     async def status(self, request: pb.StatusRequest, context: Call) -> pb.StatusReply:
         await self._admit(context)
         reply, now = self.standing(), self._clock()
-        by_client = {one.client: one for one in self._connections.values() if one.here}
+        by_client = {one.client: one for one in self._connections.values()}
         for client, place in enumerate(self._world.places):
             connection = by_client.get(client)
             rates = connection.rates if connection is not None else None
@@ -413,7 +413,9 @@ class Server:
             async for message in requests:
                 connection.seen_at = self._clock()
                 await self._hear(connection, message)
-        except (PeerError, Over, Stopped) as error:
+        except Over as over:
+            connection.say(pb.FromServer(bye=pb.Bye(reason=str(over))))
+        except (PeerError, Stopped) as error:
             log.warning("%s is cut off: %s", connection.name, error)
             connection.say(pb.FromServer(refused=pb.Refused(reason=str(error))))
         except (aio.AioRpcError, aio.UsageError, aio.InternalError):
@@ -448,7 +450,7 @@ class Server:
 
     async def _take_in(self, connection: Connection, ready: pb.Ready) -> None:
         most = ready.most if ready.HasField("most") else None
-        if not 1 <= ready.samples <= (most or MOST_SAMPLES) <= MOST_SAMPLES:
+        if not 1 <= ready.samples <= (MOST_SAMPLES if most is None else most) <= MOST_SAMPLES:
             raise PeerError(f"a client with {ready.samples} samples, of {most} at most, cannot train")
         held: Future[tuple[int, ...]] = Future()
         connection.here = True

@@ -8,9 +8,6 @@ from fedpace.core.events import Arrived, Rates
 from fedpace.learn.orders import Outcome
 from fedpace.net import federation_pb2 as pb
 
-LEAST_BATCH_S = 1e-6
-"""No batch takes less; what a clock could not tell from nothing is taken for this."""
-
 
 def order(command: Probe | Train | Cancel, left_s: float | None) -> pb.FromServer:
     """A command to a client. left_s: seconds until its work must end, None: no limit."""
@@ -67,10 +64,7 @@ def work(train: pb.Train, stop_at: float | None) -> Work:
 
 
 def rates(sent: pb.Rates) -> Rates:
-    """Latency is a part of both transfers; it may have been measured later than they were."""
-    batch_s = LEAST_BATCH_S if 0 <= sent.batch_s < LEAST_BATCH_S else sent.batch_s
-    latency_s = min(sent.latency_s, sent.down_s, sent.up_s)
-    return Rates(batch_s, sent.batches, sent.down_s, sent.up_s, latency_s)
+    return Rates(sent.batch_s, sent.batches, sent.down_s, sent.up_s, sent.latency_s)
 
 
 def done(task: int, version: int, outcome: Outcome, measured: pb.Rates) -> pb.Done:

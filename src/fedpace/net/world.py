@@ -135,14 +135,14 @@ class World:
             self._stop = reason
             self._news.notify()
 
+    def wants(self, client: int, task: int) -> bool:
+        """Whether an update of this task is to be had from this client."""
+        return self.desk.wants(client, task)
+
     @property
     def places(self) -> list[Place]:
         """By the clients' numbers."""
         return self.desk.places
-
-    def wants(self, client: int, task: int) -> bool:
-        """Whether an update of this task is to be had from this client."""
-        return self.desk.wants(client, task)
 
     def now(self) -> float:
         return self._clock() - self._zero if self.started else 0.0
@@ -200,8 +200,10 @@ class World:
                     log.error("the journal cannot be written: %s; the run waits until it can", error)
                 told = True
             with self._news:
-                if self._stop is not None:
-                    raise Stopped(f"{self._stop}, while the journal could not be written")
+                if self._stop is not None:  # not Stopped: what the journal says may not be done yet
+                    raise JournalError(
+                        f"{self._stop}, while the journal could not be written; make room and resume"
+                    )
                 self._news.wait(1.0)
 
     # Books: also kept while a journal is retraced

@@ -52,7 +52,7 @@ class JournalView:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a run. Times are virtual seconds."""
+    """What came out of a run. Times are seconds of its clock, virtual or real."""
 
     summary: Summary
     journal: JournalView

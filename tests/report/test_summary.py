@@ -290,3 +290,8 @@ def test_a_summary_becomes_json(synchronous, summary):
     assert (bought["money"], bought["accuracy_by_money"]) == (7.5, [[0.0, 0.1], [3.5, None]])
     diverged = summary(accuracy=[(1.0, 0.1)], loss=[(1.0, math.nan)])
     assert json.loads(json.dumps(diverged.to_dict(), allow_nan=False))["loss"] == [[1.0, None]]
+
+
+@pytest.mark.parametrize(("run", "clock"), [({}, "virtual"), ({"clock": "real"}, "real")])
+def test_a_summary_knows_whose_clock_its_seconds_are_of(labelled, run, clock):
+    assert Summary.of(labelled(run), []).clock == clock

@@ -191,3 +191,10 @@ def test_a_target_that_is_no_share_is_refused(summary, target):
 def test_a_label_without_runs_is_refused():
     with pytest.raises(ConfigError, match="no runs under 'a'"):
         rows({"a": []}, [0.5])
+
+
+def test_the_caption_says_whose_clock_it_was(summary):
+    groups = {"a": reaching(summary, 10.0), "b": reaching(summary, 10.0, clock="real")}
+    assert "times are virtual." in markdown({"a": groups["a"]}, [0.7])
+    assert "times are real." in markdown({"b": groups["b"]}, [0.7])
+    assert "times are real and virtual." in markdown(groups, [0.7])

@@ -25,12 +25,13 @@ Colours = Mapping[str, str]
 
 
 def accuracy_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
-    """Accuracy over virtual time: mean over seeds, band from lowest to highest."""
+    """Accuracy over time: mean over seeds, band from lowest to highest."""
     axes.set_title("Accuracy over time")
     curves = {label: accuracy_curve(runs) for label, runs in groups.items()}
     longest_s = max((curve[0][-1] for curve in curves.values() if curve is not None), default=0.0)
     unit, unit_s = time_unit(longest_s)
-    _accuracy(axes, curves, colours, unit_s, "virtual time", unit)
+    clocks = {run.clock for runs in groups.values() for run in runs}
+    _accuracy(axes, curves, colours, unit_s, "virtual time" if clocks == {"virtual"} else "time", unit)
 
 
 def money_panel(axes: Axes, groups: Groups, colours: Colours) -> None:

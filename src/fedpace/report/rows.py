@@ -59,6 +59,8 @@ class Row:
     clients: Spread | None
     idle: Spread | None
     moved_bytes: Spread | None
+    clocks: frozenset[str]
+    """Of its runs: virtual or real."""
 
 
 def rows(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> list[Row]:
@@ -90,6 +92,7 @@ def rows(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> l
                 Spread.of([run.mean_clients for run in runs]),
                 Spread.of([run.idle_share for run in runs]),
                 Spread.of([run.moved_bytes for run in runs]),
+                frozenset(run.clock for run in runs),
             )
         )
     return out

@@ -14,8 +14,9 @@ from fedpace.report.tally import Tally
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One run. Seconds are virtual; shares and accuracies lie in [0, 1]; rounds are of slot "global".
+    """One run. Shares and accuracies lie in [0, 1]; rounds are of slot "global".
 
+    clock: virtual or real; seconds are of it.
     label: how people call the run, from the header's run settings, else the policy's name.
     accuracy, loss: (time_s, value) of every evaluation of slot "global"; a loss that was not finite
     is left out.
@@ -57,6 +58,7 @@ class Summary:
     mean_staleness: float | None
     mean_depth: float | None
     mean_depth_share: float | None
+    clock: str = "virtual"
 
     @classmethod
     def of(cls, header: Header, messages: Iterable[Message]) -> Self:
@@ -105,6 +107,7 @@ class Summary:
             mean_staleness=tally.staleness / tally.aggregated if tally.aggregated else None,
             mean_depth=depth,
             mean_depth_share=None if depth is None else depth / header.context.model.depth,
+            clock="real" if header.run.get("clock") == "real" else "virtual",
         )
 
     def time_to(self, target: float) -> float | None:

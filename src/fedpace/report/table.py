@@ -128,7 +128,8 @@ def _number(value: Spread | None, per: float, digits: int, spread: bool) -> str:
 
 def _caption(table_rows: list[Row]) -> str:
     seeds = {row.seeds for row in table_rows}
+    clocks = " and ".join(sorted({clock for row in table_rows for clock in row.clocks}))
     if max(seeds, default=1) == 1:
-        return "One seed; times are virtual."
+        return f"One seed; times are {clocks}."
     count = str(min(seeds)) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-    return f"Mean ± standard deviation over {count} seeds; times are virtual."
+    return f"Mean ± standard deviation over {count} seeds; times are {clocks}."

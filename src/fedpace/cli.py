@@ -162,7 +162,7 @@ def serve(
     )
     if result is None:
         again = f"fedpace serve {config} --out {folder} --resume"
-        Console().print(f"stopped; go on with the same options and --resume: {again}")
+        typer.echo(f"stopped; go on with the same options and --resume: {again}")
         return
     _show({label: [result.summary]}, folder, settings.compare.targets, settings.name)
 
@@ -179,11 +179,15 @@ def join(
     slower: Annotated[
         float, typer.Option(help="Train as a machine that takes so many times longer; for trials.")
     ] = 1.0,
+    patience: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Give up when no server answered for so long [never]."),
+    ] = None,
     verbose: net_cli.Verbose = False,
 ) -> None:
     """Take part in a federation with this machine's own data, until it is over."""
     net_cli.say(verbose)
-    net_cli.join(address, name, task, keys, insecure, device, slower, threads)
+    net_cli.join(address, name, task, keys, insecure, device, slower, threads, patience)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -82,6 +83,7 @@ def join(
     device: str,
     slower: float,
     threads: int,
+    patience: float | None,
 ) -> None:
     """Take part until it is over."""
     with _extra():
@@ -102,6 +104,7 @@ def join(
         device=device,
         slower=slower,
         threads=threads or None,
+        patience_s=math.inf if patience is None else patience,
     )
     Console().print(f"over: {reason}")
 

@@ -474,7 +474,7 @@ def _fork_for_tests() -> None:
     task = tests.net.toy_task.task()
     config = configs.load({"clients": 1, "policy": "sync"})
     plan = configs.policy_plan(config, "sync")
-    fedpace.federation._Parts.build(config, plan, task, "cpu")
+    fedpace.serving.Parts.build(config, plan, task, "cpu")
     for name in ("fedbuff", "fedasync", "timelyfl"):
         plugins.load("policies", name)
     tests.net.toy_client.layout_of(8)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from fedpace import federation
+from fedpace import serving as serving_
 from fedpace.core.commands import Work
 from fedpace.learn.layers import Layout
 from fedpace.learn.orders import Open, Orders, Outcome
@@ -218,8 +219,8 @@ def serving(config: Any, out: Path, gate: Gate | None = None, **options: Any) ->
 
     with (
         mock.patch.object(federation, "Server", kept(Server, "server")),
-        mock.patch.object(federation, "World", kept(World, "world")),
-        mock.patch.object(federation, "Models", kept(Models, "models")),
+        mock.patch.object(serving_, "World", kept(World, "world")),
+        mock.patch.object(serving_, "Models", kept(Models, "models")),
     ):
         thread = threading.Thread(target=serve)
         thread.start()

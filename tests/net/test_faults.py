@@ -36,6 +36,7 @@ from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.store import ModelStore
 from fedpace.learn.train import Trainer
 from fedpace.net import federation_pb2 as pb
+from fedpace.net.client import Client, Refusal
 from fedpace.net.models import Models
 from fedpace.net.reports import Came
 from fedpace.net.resume import Relay, retrace
@@ -45,15 +46,17 @@ from fedpace.net.world import World
 from tests.net.federation import (
     CRASHED,
     FINISHED,
+    LONG_S,
     QUICK,
     Child,
     Federation,
     Nursery,
     check_once,
+    free_port,
     policy_of,
 )
 from tests.net.proxy import Proxy
-from tests.net.toy_client import BATCHES, Rogue
+from tests.net.toy_client import BATCHES, Rogue, Toy
 from tests.net.toy_task import SAMPLES, task
 
 SOON = QUICK | {"return_s": 0.4}
@@ -921,6 +924,31 @@ def test_a_server_that_is_killed_at_the_very_end_needs_nobody_to_finish(build):
     assert not run.of(Finished)
     server = run.serve()
     run.finished(server)
+
+
+def test_a_run_whose_time_is_over_ends_also_where_nothing_happens(build):
+    run = build("sync", 1, ON, QUICK)
+    run.config["stop"] = {"hours": 1 / 3600}
+    run.hold("one")
+    server = run.serve()
+    run.client("one")
+    run.finished(server)
+    assert [one.reason for one in run.of(Finished)] == [f"{1 / 3600:g} hours are over"]
+
+
+def test_a_spool_that_fills_up_before_the_time_of_a_snapshot_is_emptied_by_one(build):
+    run = build("fedasync", 2, 25, QUICK | {"snapshot_every_s": 10_000.0}, wide=WIDE)
+    server = run.serve()
+    run.clients(2, step_s=0.0)
+    run.finished(server)
+    assert "there is no room" not in run.logs()
+
+
+def test_a_client_gives_up_when_nobody_is_there_for_longer_than_it_is_patient(tmp_path):
+    toy = Toy(tmp_path / "notes", 8, 0.0, tmp_path / "hold")
+    client = Client(f"127.0.0.1:{free_port()}", "alone", toy, patience_s=0.5)
+    with pytest.raises(Refusal, match="nobody has taken us in"):
+        asyncio.run(asyncio.wait_for(client.take_part(), LONG_S))
 
 
 def test_whoever_comes_when_the_run_is_over_hears_it(build, proxy):

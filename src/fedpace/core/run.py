@@ -70,7 +70,7 @@ class Watch(Protocol):
 class Run:
     """One policy in one world until one of the stop rules holds, or its budget is used up.
 
-    What was given out by then and has not arrived is left.
+    What was given out by then and has not arrived is left. until_s: it ends then at the latest.
     """
 
     def __init__(
@@ -95,12 +95,13 @@ class Run:
         ends = (self._stop.rounds, self._stop.hours, self._budget.time_s)
         self._only_money = all(end is None for end in ends)
         self._spent, self._spent_round = 0.0, 0
+        self.until_s, self._until = self._time_limit()
 
     def to_end(self) -> str:
         """Run; the reason why it ended."""
         if self._scorer is not None and self._evaluate.every_s is not None:
             self._world.tick_at(0.0)
-        over_s, over = self._time_limit()
+        over_s, over = self.until_s, self._until
         last, at_once = -1.0, 0
         while True:
             item = self._world.next()

@@ -7,6 +7,7 @@ meanwhile, and what is done is sent when the server is back. Model and data stay
 
 import asyncio
 import logging
+import math
 import random
 import time
 import uuid
@@ -45,6 +46,8 @@ _KEEPALIVE = (
 )
 
 _MOST_MODEL_BYTES = 1 << 36
+_TELLING_BYTES = 1 << 16
+"""An upload of fewer bytes says how long calls take, and nothing of the line."""
 _BROKEN = (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError)
 """What a stream says that is over."""
 
@@ -118,7 +121,7 @@ class Job:
 class Client:
     """Takes part in a federation until it is told that it is over, or `stop`.
 
-    address: HOST:PORT; keys: None for a plain connection.
+    address: HOST:PORT; keys: None for a plain connection; patience_s: without a server, in a row.
     """
 
     def __init__(
@@ -128,8 +131,10 @@ class Client:
         trainee: Trainee,
         keys: ClientKeys | None = None,
         clock: Callable[[], float] = time.monotonic,
+        patience_s: float = math.inf,
     ) -> None:
         self._address, self._name, self._trainee, self._keys = address, name, trainee, keys
+        self._patience_s = patience_s
         self._clock = clock
         self._instance = uuid.uuid4().hex
         self._run = ""
@@ -139,7 +144,7 @@ class Client:
         self._pursuits: set[asyncio.Task[None]] = set()
         self._outbox: asyncio.Queue[pb.FromClient] = asyncio.Queue()
         self._connected = asyncio.Event()
-        self._connected_at = 0.0
+        self._connected_at = self._last_with_us = 0.0
         self._failures = 0
         """Tasks in a row that failed."""
         self._latency_s = 0.0
@@ -152,6 +157,7 @@ class Client:
     async def take_part(self) -> str:
         """Stay with the server; the reason why it is over. Refusal where it does not want us."""
         pause_s = _PAUSE_S
+        self._last_with_us = self._clock()
         channel = self._channel()
         self._stub = Stub(channel)
         try:
@@ -159,6 +165,9 @@ class Client:
                 self._connected_at = self._clock()
                 await self._try_to_stay()
                 if self.over is None:
+                    away_s = self._clock() - self._last_with_us
+                    if away_s > self._patience_s:
+                        raise Refusal(f"nobody has taken us in at {self._address} for {away_s:.0f} s")
                     if self._clock() - self._connected_at > _SETTLED_S:
                         pause_s = _PAUSE_S
                     await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # not all at once
@@ -226,6 +235,8 @@ class Client:
                 if self.over is not None:
                     return
         finally:
+            if self._connected.is_set():
+                self._last_with_us = self._clock()
             self._connected.clear()
             await _end(helpers)
             call.cancel()
@@ -265,7 +276,7 @@ class Client:
     def _refused(self, refused: pb.Refused) -> None:
         if refused.for_good:
             raise Refusal(
-                f"the server does not let us take part: {refused.reason or 'no reason given'}"
+                f"the server does not let us take part: {refused.reason or 'our keys may be revoked'}"
             )
         raise PeerError(f"the server turned us away: {refused.reason}")
 
@@ -295,11 +306,14 @@ class Client:
         number = 0
         while True:
             number += 1
-            self._beats = {number: self._clock()}
-            task, steps = self._doing
-            beat = pb.Beat(number=number, task=task, steps=steps, latency_s=self._latency_s)
-            await say(pb.FromClient(beat=beat))
+            await say(self._new_beat(number))
             await asyncio.sleep(every_s)
+
+    def _new_beat(self, number: int) -> pb.FromClient:
+        self._beats = {number: self._clock()}
+        task, steps = self._doing
+        beat = pb.Beat(number=number, task=task, steps=steps, latency_s=self._latency_s)
+        return pb.FromClient(beat=beat)
 
     async def _write(self, say: Say) -> None:
         await self._connected.wait()
@@ -314,9 +328,10 @@ class Client:
         match message.WhichOneof("body"):
             case "start":
                 self._go_on(set(message.start.held))
+                self._outbox.put_nowait(self._new_beat(0))  # the first model is timed with its answer
             case "beat":
                 sent = self._beats.pop(message.beat.number, None)
-                if sent is not None:
+                if sent is not None and self._connected.is_set():  # getting ready keeps answers waiting
                     trip_s = (self._clock() - sent) / 2
                     self._latency_s = min(trip_s, self._latency_s or trip_s) * 0.9 + trip_s * 0.1
             case "probe":
@@ -429,7 +444,7 @@ class Client:
         moved = await self._with_server(
             job, lambda: transfer.send(self._stub, task, packed, self._metadata())
         )
-        if moved.bytes:
+        if moved.bytes >= _TELLING_BYTES:
             self._up_s_per_byte = moved.seconds / moved.bytes
         done = wire.done(task, job.opened.version, result.outcome, rates(result.outcome.batch_s))
         self._report(job, pb.FromClient(done=done))

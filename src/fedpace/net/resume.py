@@ -120,7 +120,10 @@ def _cut_tail(path: Path) -> int:
 
 
 class Snapshots:
-    """Saves the models now and then, beside the run; a watch. A full disk is told and tried again."""
+    """Saves the models now and then, beside the run; a watch. A full disk is told and tried again.
+
+    Updates stay in the spool until a snapshot has them: it is taken early where they fill it.
+    """
 
     def __init__(
         self,
@@ -147,6 +150,7 @@ class Snapshots:
             self._round = standing.round
             self._world.flush(self._relay.journal.sync)
         due = self._clock() - self._last >= self._every_s
+        due = due or (bool(self._world.used) and self._spool.half_full)
         if due and standing.settled and (self._thread is None or not self._thread.is_alive()):
             self.save(wait=False)
 

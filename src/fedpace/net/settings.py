@@ -21,6 +21,9 @@ class ServeSettings:
     resume_s: Annotated[float, "after a restart of the server, clients may come back within this"] = (
         60.0
     )
+    hold_s: Annotated[float, "and time stands still until they are back, but not longer than this"] = (
+        20.0
+    )
     snapshot_every_s: Annotated[float, "the models are saved this often"] = 30.0
     norm_bound: Annotated[float | None, "an update whose L2 norm is larger is refused"] = None
     quarantine_after: Annotated[int, "refused updates after which a client is shut out"] = 3
@@ -32,12 +35,13 @@ class ServeSettings:
         for name in ("beat_s", "silent_s", "return_s", "resume_s", "snapshot_every_s", "quarantine_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; set it above 0")
+        for name in ("hold_s", "slack"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)}; set it to 0 or more")
         for name in ("wait_for", "quarantine_after", "hellos_per_minute", "most_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}; set it to 1 or more")
-        if not 0 <= self.slack < math.inf:
-            raise ConfigError(f"slack is {self.slack}; set it to 0 or more")
         if self.norm_bound is not None and not self.norm_bound > 0:
             raise ConfigError(f"norm_bound is {self.norm_bound}; set it above 0")
         if self.silent_s < 2 * self.beat_s:

@@ -69,6 +69,10 @@ class Spool:
         with self._changed:
             return sum(upload.size for upload in self._uploads.values())
 
+    @property
+    def half_full(self) -> bool:
+        return self.total_bytes is not None and 2 * self.used_bytes > self.total_bytes
+
     def offer(self, task: int, size: int, sha256: bytes) -> int:
         """How many bytes of this upload are there; another one of the same task is given up."""
         if not 1 <= size <= self.most_bytes or len(sha256) != hashlib.sha256().digest_size:

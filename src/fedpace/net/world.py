@@ -94,6 +94,10 @@ class World:
         self.started = False
         self._zero = 0.0
         self._last = 0.0
+        self._hold_s = settings.hold_s
+        self._awaited: set[int] = set()
+        """Clients that time stands still for, since the server is back."""
+        self._awaited_until = 0.0
         self._inbox: deque[tuple[float, Report]] = deque()
         self._unheard: Counter[int] = Counter()
         """Client -> its reports in the inbox."""
@@ -145,6 +149,8 @@ class World:
         return self.desk.places
 
     def now(self) -> float:
+        if self._awaited:
+            return self._last
         return self._clock() - self._zero if self.started else 0.0
 
     # What the run sees
@@ -177,7 +183,7 @@ class World:
             case Evaluate():
                 self._answer(command.request, self._models.evaluate(command.slot))
             case Note(text=text):
-                log.info("%s", text)
+                log.debug("%s", text)
             case Finish(reason=reason):
                 log.info("the policy ends the run: %s", reason)
 
@@ -264,9 +270,12 @@ class World:
         self._last = max(self._last, event.at)
 
     def go_on(self, at: float) -> None:
-        """The journal is retraced up to `at`: from here on time runs again."""
+        """The journal is retraced up to `at`: time goes on once clients are back, or after a while."""
         self._zero = self._clock() - at
         self._last = at
+        if self.started:
+            self._awaited = {client for client, place in enumerate(self.places) if place.online}
+            self._awaited_until = self._clock() + self._hold_s
         for client, place in enumerate(self.places):
             if not place.online:  # the server went down while it told that they had left
                 self._due.extend(self.desk.fail_all(client, at))
@@ -295,9 +304,11 @@ class World:
             while True:
                 if self._stop is not None:
                     raise Stopped(self._stop)
+                self._stop_waiting_in_time()
+                runs = self.started and not self._awaited
                 name = min(self._timers, key=lambda one: self._timers[one], default=None)
-                timer = math.inf if name is None or not self.started else self._timers[name]
-                tick = self._ticks[0] if self._ticks and self.started else math.inf
+                timer = math.inf if name is None or not runs else self._timers[name]
+                tick = self._ticks[0] if self._ticks and runs else math.inf
                 soonest, now = min(timer, tick), self.now()
                 if self._inbox and (now < soonest or self._inbox[0][0] - self._zero <= soonest):
                     stamp, report = self._inbox.popleft()
@@ -306,16 +317,30 @@ class World:
                     return stamp, report
                 if now >= soonest:
                     break
-                self._news.wait(None if soonest == math.inf else min(soonest - now, _LONG_S))
+                left_s = self._awaited_until - self._clock() if self._awaited else soonest - now
+                self._news.wait(None if left_s == math.inf else min(max(left_s, 0.0), _LONG_S))
         if timer <= tick and name is not None:
             del self._timers[name]
             return Timer(self._at(self._clock()), name)
         heapq.heappop(self._ticks)
         return Tick(self._at(self._clock()))
 
+    def _stop_waiting_in_time(self) -> None:
+        if self._awaited and self._clock() >= self._awaited_until:
+            log.warning("%d clients are not back yet; time goes on without them", len(self._awaited))
+            self._stop_waiting_for(*self._awaited)
+
+    def _stop_waiting_for(self, *clients: int) -> None:
+        """Time goes on where it stood when the last that it waited for is back or given up."""
+        if self._awaited:
+            self._awaited.difference_update(clients)
+            if not self._awaited:
+                self._zero = self._clock() - self._last
+
     def _at(self, stamp: float) -> float:
         """A time for an event; never before the last one."""
-        self._last = max(self._last, stamp - self._zero) if self.started else 0.0
+        if not self._awaited:
+            self._last = max(self._last, stamp - self._zero) if self.started else 0.0
         return self._last
 
     def _hear(self, stamp: float, report: Report) -> None:
@@ -329,6 +354,7 @@ class World:
             case Came():
                 self._come(stamp, report)
             case Gone(client=client, reason=reason):
+                self._stop_waiting_for(client)
                 if self.places[client].online:
                     log.info("%s has left: %s", self.places[client].name, reason)
                     self._leave(stamp, client)
@@ -337,6 +363,7 @@ class World:
 
     def _come(self, stamp: float, came: Came) -> None:
         client, place = came.client, self.places[came.client]
+        self._stop_waiting_for(client)
         waits = came.answer.set_running_or_notify_cancel()
         if self.desk.is_shut_out(place):
             if waits:

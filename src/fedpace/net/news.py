@@ -1,0 +1,31 @@
+"""What an operator is told of a run: a line a round in the log, and what `status` shows."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from fedpace.core.run import Standing
+
+log = logging.getLogger("fedpace.server")
+
+_LINE_EVERY_S = 1.0
+
+
+class News:
+    """A watch that remembers where the run stands. Where rounds are many, lines leave some out."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._round = 0
+        self._said_at = -_LINE_EVERY_S
+        self.accuracy: float | None = None
+        """The last one tested."""
+
+    def __call__(self, standing: Standing) -> None:
+        self.accuracy = standing.accuracy
+        now = self._clock()
+        if standing.round == self._round or now - self._said_at < _LINE_EVERY_S:
+            return
+        self._round, self._said_at = standing.round, now
+        tested = "" if standing.accuracy is None else f", accuracy {standing.accuracy:.3f}"
+        log.info("round %d at %.1f s%s", standing.round, standing.now_s, tested)

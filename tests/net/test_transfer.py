@@ -55,7 +55,10 @@ class Server:
         except (PeerError, OSError) as error:
             await context.abort(transfer.code(error), str(error))
 
-    async def fetch(self, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.Piece]:
+    async def admit(self, context: Any) -> None:
+        pass
+
+    async def fetch(self, _: None, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.Piece]:
         self.asked.append(request.offset)
         left = self.breaks.pop(0) if self.breaks else -1
         try:
@@ -68,14 +71,16 @@ class Server:
         except PeerError as error:
             await context.abort(transfer.code(error), str(error))
 
-    async def offer(self, request: pb.OfferRequest, context: Any) -> pb.OfferReply:
+    async def offer(self, _: None, request: pb.OfferRequest, context: Any) -> pb.OfferReply:
         if request.task == 99:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "task 99 is over")
         offer = asyncio.to_thread(self.spool.offer, request.task, request.size, request.sha256)
         self.offered.append(await self.answer(context, offer))
         return pb.OfferReply(offset=self.offered[-1])
 
-    async def send(self, requests: AsyncIterator[pb.SendRequest], context: Any) -> pb.SendReply:
+    async def send(
+        self, _: None, requests: AsyncIterator[pb.SendRequest], context: Any
+    ) -> pb.SendReply:
         left = self.breaks.pop(0) if self.breaks else -1
 
         async def through() -> AsyncIterator[pb.SendRequest]:
@@ -315,7 +320,7 @@ class Liar(Server):
 
     lies = 1
 
-    async def fetch(self, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.Piece]:
+    async def fetch(self, _: None, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.Piece]:
         self.asked.append(request.offset)
         self.lies -= 1
         digest = bytes(32) if self.lies >= 0 else hashlib.sha256(DATA).digest()
@@ -411,17 +416,21 @@ def test_an_update_that_is_refused_while_it_is_sent_is_given_up(spool):
 
 def test_a_silent_server_counts_as_broken(spool):
     class Silent(Server):
-        async def fetch(self, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.Piece]:
+        async def fetch(
+            self, _: None, request: pb.FetchRequest, context: Any
+        ) -> AsyncIterator[pb.Piece]:
             self.asked.append(request.offset)
             async for piece in pieces(DATA, request.offset):
                 yield piece
                 if len(self.asked) == 1:
                     await asyncio.sleep(20)
 
-        async def send(self, requests: AsyncIterator[pb.SendRequest], context: Any) -> pb.SendReply:
+        async def send(
+            self, _: None, requests: AsyncIterator[pb.SendRequest], context: Any
+        ) -> pb.SendReply:
             if len(self.offered) == 1:
                 await asyncio.sleep(20)
-            return await super().send(requests, context)
+            return await super().send(None, requests, context)
 
     async def test() -> None:
         server = Silent(spool)

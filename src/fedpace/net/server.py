@@ -8,11 +8,11 @@ import asyncio
 import logging
 import re
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, cast
 
 import grpc
 from grpc import aio
@@ -27,13 +27,12 @@ from fedpace.net.gate import Gate, Unknown
 from fedpace.net.identity import Identity, is_name
 from fedpace.net.models import Models
 from fedpace.net.reports import MOST_SAMPLES, Came, Gone, Knock, Over, Stopped
+from fedpace.net.service import Call, Unreadable
 from fedpace.net.settings import ServeSettings
 from fedpace.net.spool import Spool
 from fedpace.net.world import World
 
 log = logging.getLogger("fedpace.server")
-
-Call: TypeAlias = "aio.ServicerContext[Any, Any]"
 
 _NO_STREAM = "there is no control stream of this client"
 INSTANCE = "fedpace-instance"
@@ -59,7 +58,8 @@ class About:
 class Connection:
     """A control stream. client: its number; known: it took part in the run before; here: it does.
 
-    Until it has been told that it takes part, what the run says to it waits.
+    Until it has been told that it takes part, what the run says to it waits. fault: why it is ended,
+    where that is for bytes that are no message.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Connection:
     steps: int = 0
     latency_s: float = 0.0
     rates: pb.Rates | None = None
+    fault: str = ""
 
     @property
     def takes_part(self) -> bool:
@@ -129,6 +130,8 @@ class Server:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._connections: dict[str, Connection] = {}
+        self._calls: Counter[str] = Counter()
+        """Who -> calls that are going on."""
         self._hellos: dict[str, deque[float]] = defaultdict(deque)
         self._digests: dict[int, tuple[bytes, bytes]] = {}
         self._lost_at: dict[str, float] = {}
@@ -166,8 +169,28 @@ class Server:
 
     # Calls
 
-    async def control(self, requests: AsyncIterator[pb.FromClient], context: Call) -> None:
-        identity = await self._admit(context)
+    async def admit(self, context: Call) -> Identity | None:
+        """Who makes a call; nobody has more than some at a time, so that all can have theirs."""
+        try:
+            identity = self._gate.who(context)
+        except Unknown as error:
+            log.warning("a call from %s is turned away: %s", context.peer(), error)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "")
+            raise
+        who, most = context.peer() if identity is None else identity.name, self._settings.calls_at_once
+        if self._calls[who] >= most:
+            log.warning("a call of %s is turned away: it has %d others", who, most)
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} calls at a time are enough"
+            )
+        self._calls[who] += 1
+        # A cast: its stubs have a class where grpc takes any function.
+        context.add_done_callback(cast(Any, lambda _: self._ended(who)))
+        return identity
+
+    async def control(
+        self, identity: Identity | None, requests: AsyncIterator[pb.FromClient], context: Call
+    ) -> None:
         connection = await self._greet(identity, requests, context)
         if connection is None:
             return
@@ -182,9 +205,13 @@ class Server:
             connection.open = False
             reader.cancel()
             self._lost(connection)
+        if connection.fault:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, connection.fault)
 
-    async def fetch(self, request: pb.FetchRequest, context: Call) -> AsyncIterator[pb.Piece]:
-        connection = await self._transferring(context)
+    async def fetch(
+        self, identity: Identity | None, request: pb.FetchRequest, context: Call
+    ) -> AsyncIterator[pb.Piece]:
+        connection = await self._transferring(identity, context)
         data = self._models.file(request.task)
         if data is None or not self._world.wants(connection.client, request.task):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no task {request.task} for you")
@@ -204,8 +231,10 @@ class Server:
         except PeerError as error:
             await context.abort(transfer.code(error), str(error))
 
-    async def offer(self, request: pb.OfferRequest, context: Call) -> pb.OfferReply:
-        connection = await self._transferring(context)
+    async def offer(
+        self, identity: Identity | None, request: pb.OfferRequest, context: Call
+    ) -> pb.OfferReply:
+        connection = await self._transferring(identity, context)
         try:
             there = await asyncio.to_thread(
                 self._world.desk.offer, connection.client, request.task, request.size, request.sha256
@@ -218,8 +247,10 @@ class Server:
             raise AssertionError("abort raises")
         return pb.OfferReply(offset=there)
 
-    async def send(self, requests: AsyncIterator[pb.SendRequest], context: Call) -> pb.SendReply:
-        connection = await self._transferring(context)
+    async def send(
+        self, identity: Identity | None, requests: AsyncIterator[pb.SendRequest], context: Call
+    ) -> pb.SendReply:
+        connection = await self._transferring(identity, context)
 
         def allowed(task: int) -> bool:
             connection.seen_at = self._clock()
@@ -231,8 +262,9 @@ class Server:
             await self._fault(connection, context, error)
             raise
 
-    async def status(self, request: pb.StatusRequest, context: Call) -> pb.StatusReply:
-        await self._admit(context)
+    async def status(
+        self, identity: Identity | None, request: pb.StatusRequest, context: Call
+    ) -> pb.StatusReply:
         reply, now = self.standing(), self._clock()
         by_client = {one.client: one for one in self._connections.values()}
         for client, place in enumerate(self._world.places):
@@ -299,17 +331,13 @@ class Server:
 
     # Inside
 
-    async def _admit(self, context: Call) -> Identity | None:
-        try:
-            return self._gate.who(context)
-        except Unknown as error:
-            log.warning("a call from %s is turned away: %s", context.peer(), error)
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "")
-            raise
+    def _ended(self, who: str) -> None:
+        self._calls[who] -= 1
+        if not self._calls[who]:
+            del self._calls[who]
 
-    async def _transferring(self, context: Call) -> Connection:
+    async def _transferring(self, identity: Identity | None, context: Call) -> Connection:
         """The connection that a transfer belongs to."""
-        identity = await self._admit(context)
         given = dict(context.invocation_metadata() or ()).get(INSTANCE)
         for connection in self._connections.values():
             proved = identity is None or identity.name == connection.name
@@ -331,6 +359,9 @@ class Server:
                 first = await anext(requests)
         except (TimeoutError, StopAsyncIteration):
             return None
+        except Unreadable as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
         hello, fault = first.hello, ""
         if (
             not first.HasField("hello")
@@ -415,6 +446,9 @@ class Server:
                 await self._hear(connection, message)
         except Over as over:
             connection.say(pb.FromServer(bye=pb.Bye(reason=str(over))))
+        except Unreadable as error:
+            log.warning("%s is cut off: %s", connection.name, error)
+            connection.fault = str(error)
         except (PeerError, Stopped) as error:
             log.warning("%s is cut off: %s", connection.name, error)
             connection.say(pb.FromServer(refused=pb.Refused(reason=str(error))))

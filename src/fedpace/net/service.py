@@ -1,14 +1,19 @@
 """The Federation service: its five calls, for a server and for a client.
 
-Written out instead of generated: the generated code is tied to one release of grpcio, and untyped.
+Written out instead of generated: the generated code is tied to one release of grpcio, and untyped. A
+server takes all calls as streams of bytes, which on the wire they are: so its handlers run before
+anything is read, and nobody's bytes are parsed, or even waited for, who has not been let in.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
+from fedpace.core.errors import PeerError
 from fedpace.net import federation_pb2 as pb
 
 SERVICE = "fedpace.v1.Federation"
@@ -18,45 +23,117 @@ OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
 )
+SERVER_OPTIONS = (
+    *OPTIONS,
+    # Of one connection; who is known has a bound of its own. Clients in one process can share one.
+    ("grpc.max_concurrent_streams", 100),
+    # Who connects and proves nothing, or asks nothing, does not stay.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 60_000),
+)
+REQUEST_S = 10.0
+"""How long the message of a call that has only one may take."""
+
+Call: TypeAlias = "aio.ServicerContext[Any, Any]"
+Caller = TypeVar("Caller")
+M = TypeVar("M", bound=Message)
+M_co = TypeVar("M_co", bound=Message, covariant=True)
 
 
-class Servicer(Protocol):
-    """What a server has to answer to; the calls of federation.proto, as grpc.aio has them."""
-
-    @property
-    def control(self) -> Callable[..., Any]: ...
-    @property
-    def fetch(self) -> Callable[..., Any]: ...
-    @property
-    def offer(self) -> Callable[..., Any]: ...
-    @property
-    def send(self) -> Callable[..., Any]: ...
-    @property
-    def status(self) -> Callable[..., Any]: ...
+class Unreadable(PeerError):
+    """Bytes that are no message."""
 
 
-def handlers(servicer: Servicer) -> "grpc.GenericRpcHandler[Any, Any]":
+class Servicer(Protocol[Caller]):
+    """What a server has to answer to; the calls of federation.proto, as grpc.aio has them.
+
+    admit: who makes a call; it does not return for those who may not. The calls are told.
+    """
+
+    async def admit(self, context: Call) -> Caller: ...
+    async def control(
+        self, caller: Caller, requests: AsyncIterator[pb.FromClient], context: Call
+    ) -> None: ...
+    def fetch(
+        self, caller: Caller, request: pb.FetchRequest, context: Call
+    ) -> AsyncIterator[pb.Piece]: ...
+    async def offer(self, caller: Caller, request: pb.OfferRequest, context: Call) -> pb.OfferReply: ...
+    async def send(
+        self, caller: Caller, requests: AsyncIterator[pb.SendRequest], context: Call
+    ) -> pb.SendReply: ...
+    async def status(
+        self, caller: Caller, request: pb.StatusRequest, context: Call
+    ) -> pb.StatusReply: ...
+
+
+class Incoming(Generic[M_co]):
+    """Messages of a stream as they are asked for; Unreadable in the place of one that is none."""
+
+    def __init__(self, kind: type[M_co], requests: AsyncIterator[bytes]) -> None:
+        self._kind, self._requests = kind, requests
+
+    def __aiter__(self) -> "Incoming[M_co]":
+        return self
+
+    async def __anext__(self) -> M_co:
+        data = await anext(self._requests)
+        try:
+            return self._kind.FromString(data)
+        except DecodeError:
+            name = self._kind.DESCRIPTOR.name
+            raise Unreadable(f"{len(data)} bytes are no {name}") from None
+
+
+def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
     """For `aio.Server.add_generic_rpc_handlers`."""
+
+    async def control(requests: AsyncIterator[bytes], context: Call) -> None:
+        caller = await servicer.admit(context)
+        await servicer.control(caller, Incoming(pb.FromClient, requests), context)
+
+    async def fetch(requests: AsyncIterator[bytes], context: Call) -> AsyncIterator[pb.Piece]:
+        caller = await servicer.admit(context)
+        request = await _only(pb.FetchRequest, requests, context)
+        async for piece in servicer.fetch(caller, request, context):
+            yield piece
+
+    async def offer(requests: AsyncIterator[bytes], context: Call) -> pb.OfferReply:
+        caller = await servicer.admit(context)
+        return await servicer.offer(caller, await _only(pb.OfferRequest, requests, context), context)
+
+    async def send(requests: AsyncIterator[bytes], context: Call) -> pb.SendReply:
+        caller = await servicer.admit(context)
+        return await servicer.send(caller, Incoming(pb.SendRequest, requests), context)
+
+    async def status(requests: AsyncIterator[bytes], context: Call) -> pb.StatusReply:
+        caller = await servicer.admit(context)
+        return await servicer.status(caller, await _only(pb.StatusRequest, requests, context), context)
+
+    both, up = grpc.stream_stream_rpc_method_handler, grpc.stream_unary_rpc_method_handler
     return grpc.method_handlers_generic_handler(
         SERVICE,
         {
-            "Control": grpc.stream_stream_rpc_method_handler(
-                servicer.control, pb.FromClient.FromString, pb.FromServer.SerializeToString
-            ),
-            "Fetch": grpc.unary_stream_rpc_method_handler(
-                servicer.fetch, pb.FetchRequest.FromString, pb.Piece.SerializeToString
-            ),
-            "Offer": grpc.unary_unary_rpc_method_handler(
-                servicer.offer, pb.OfferRequest.FromString, pb.OfferReply.SerializeToString
-            ),
-            "Send": grpc.stream_unary_rpc_method_handler(
-                servicer.send, pb.SendRequest.FromString, pb.SendReply.SerializeToString
-            ),
-            "Status": grpc.unary_unary_rpc_method_handler(
-                servicer.status, pb.StatusRequest.FromString, pb.StatusReply.SerializeToString
-            ),
+            "Control": both(control, None, pb.FromServer.SerializeToString),
+            "Fetch": both(fetch, None, pb.Piece.SerializeToString),
+            "Offer": up(offer, None, pb.OfferReply.SerializeToString),
+            "Send": up(send, None, pb.SendReply.SerializeToString),
+            "Status": up(status, None, pb.StatusReply.SerializeToString),
         },
     )
+
+
+async def _only(kind: type[M], requests: AsyncIterator[bytes], context: Call) -> M:
+    """The message of a call that has one."""
+    try:
+        async with asyncio.timeout(REQUEST_S):
+            return await anext(Incoming(kind, requests))
+    except (Unreadable, StopAsyncIteration) as error:
+        reason = str(error) or "a call without a message"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        raise
+    except TimeoutError:
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no message for {REQUEST_S:g} s")
+        raise
 
 
 class Stub:

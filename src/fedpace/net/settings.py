@@ -29,6 +29,7 @@ class ServeSettings:
     quarantine_after: Annotated[int, "refused updates after which a client is shut out"] = 3
     quarantine_s: Annotated[float, "for how long"] = 600.0
     hellos_per_minute: Annotated[int, "more connections than this of one client are turned away"] = 30
+    calls_at_once: Annotated[int, "more calls than this of one client at a time are turned away"] = 16
     most_bytes: Annotated[int | None, "largest update; default: what the model can need"] = None
 
     def __post_init__(self) -> None:
@@ -38,7 +39,13 @@ class ServeSettings:
         for name in ("hold_s", "slack"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; set it to 0 or more")
-        for name in ("wait_for", "quarantine_after", "hellos_per_minute", "most_bytes"):
+        for name in (
+            "wait_for",
+            "quarantine_after",
+            "hellos_per_minute",
+            "calls_at_once",
+            "most_bytes",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}; set it to 1 or more")

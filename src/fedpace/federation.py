@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpc import aio
 
@@ -30,15 +30,11 @@ from fedpace.net.client import Client, check_address, why
 from fedpace.net.gate import ClientKeys, Gate
 from fedpace.net.reports import Over, Stopped
 from fedpace.net.server import About, Server
-from fedpace.net.service import OPTIONS, Stub, handlers
+from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
 from fedpace.net.trainee import TorchTrainee
 from fedpace.net.world import World
 from fedpace.serving import Parts, Serving
 
-if TYPE_CHECKING:
-    pass
-
-SNAPSHOT = "snapshot.pt"
 RUN = "run.json"
 _KEEPALIVE = (
     # Clients ping when they hear nothing; without these they would be taken for a flood.
@@ -123,7 +119,7 @@ async def _serve(
     world = serving.connect(server)
     server.attach(world)
     server.standing = lambda: _standing(serving)
-    grpc_server = aio.server(options=[*OPTIONS, *_KEEPALIVE, ("grpc.so_reuseport", 0)])
+    grpc_server = aio.server(options=[*SERVER_OPTIONS, *_KEEPALIVE, ("grpc.so_reuseport", 0)])
     grpc_server.add_generic_rpc_handlers((handlers(server),))
     port = _listen(grpc_server, address, gate)
     server.expect(serving.begin())

@@ -1,0 +1,513 @@
+"""Whatever comes over the wire: nothing breaks, nothing hangs, and nothing gets into the model.
+
+More than 10,000 cases, by seeds: bytes that are no messages, messages cut short, swollen, repeated and
+out of order, fields with values that nobody has, and array files that are none. Some go through gRPC as
+raw bytes, most straight to the handlers, which is quicker. It is a client that takes part who plays
+with the server, so that everything behind the door is reached too. An honest client trains beside it:
+it must be served as if nothing had been, and the model is what it alone would have made, bit by bit.
+"""
+
+import asyncio
+import logging
+import random
+import socket
+import threading
+import zlib
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
+
+import grpc
+import pytest
+from grpc import aio
+
+from fedpace import config as configs
+from fedpace import plugins
+from fedpace.core.commands import SetTimer, Train
+from fedpace.core.errors import PeerError
+from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Started
+from fedpace.core.facts import Finished
+from fedpace.core.journal import JOURNAL, part_path, read, replay
+from fedpace.core.stops import EvaluateSettings
+from fedpace.learn.plain import arrays_to_update
+from fedpace.net import arrays
+from fedpace.net import federation_pb2 as pb
+from fedpace.net.client import INSTANCE, Client
+from fedpace.net.reports import Came, Gone, Knock
+from fedpace.net.service import OPTIONS
+from fedpace.net.settings import ServeSettings
+from fedpace.net.world import World
+from tests.net.garbage import (
+    FLOATS,
+    INTEGERS,
+    KINDS,
+    MALLORY,
+    bad,
+    files,
+    garble,
+    good,
+    honest,
+    noise,
+    said,
+    spoil,
+)
+from tests.net.mallory import Mallory, Raw
+from tests.net.rig import LONG_S, SAMPLES, Sleeper, digest, serving, settings, update
+from tests.net.test_parity import CALM, Machines, decide
+from tests.policies.test_contract import VARIANTS
+
+SERVE = {
+    "wait_for": 2,
+    "hellos_per_minute": 10**9,
+    "quarantine_after": 10**9,
+    "silent_s": 60.0,
+    "return_s": 60.0,
+}
+ROUNDS = 10
+
+
+@pytest.fixture(autouse=True)
+def no_error_in_the_log():
+    """What is turned away is worth a warning, by the thousands; nothing is an error of the server's."""
+    found = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: found.append(record.getMessage())
+    # What grpc.aio says in a process with several loops, when one of them has ended.
+    handler.addFilter(lambda record: "PollerCompletionQueue" not in record.getMessage())
+    ours, root = logging.getLogger("fedpace"), logging.getLogger()
+    ours.setLevel(logging.ERROR)
+    root.addHandler(handler)
+    yield
+    root.removeHandler(handler)
+    ours.setLevel(logging.NOTSET)
+    assert found == []
+
+
+class Honest:
+    """A client in a thread of its own: it trains on and on, but waits with the last round."""
+
+    def __init__(self, address):
+        self.may_end, self.has_all_but_one = threading.Event(), threading.Event()
+        self.said = ""
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._take_part(address)))
+        self.thread.start()
+
+    async def _take_part(self, address):
+        honest = self
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+
+        class Patient(Sleeper):
+            def train(self, opened, *others):
+                if opened.version == ROUNDS - 1:
+                    honest.has_all_but_one.set()
+                    assert honest.may_end.wait(2 * LONG_S)
+                return super().train(opened, *others)
+
+        with suppress(asyncio.CancelledError):
+            self.said = await Client(address, "honest", Patient(0.005, value=0.5)).take_part()
+
+    def end(self):
+        self.may_end.set()
+        self.thread.join(5)
+        if self.thread.is_alive():  # the server is gone, and it waits for it
+            self._loop.call_soon_threadsafe(self._task.cancel)
+            self.thread.join(LONG_S)
+
+
+@contextmanager
+def beside_an_honest_client(folder, undisturbed, **serve):
+    """A server to be played with. It ends as it would have without that: bit by bit."""
+    with serving(settings("fedasync", 4, ROUNDS, SERVE | serve), folder) as site:
+        honest = Honest(site.address)
+        try:
+            yield site
+            assert honest.has_all_but_one.wait(LONG_S)
+            updates = {place.name: place.updates for place in site.world.places}
+            assert updates.pop("honest") == ROUNDS - 1
+            assert set(updates.values()) <= {0}
+            honest.may_end.set()
+            site.ended()
+            honest.thread.join(LONG_S)
+            assert honest.said == f"{ROUNDS} rounds are over"
+            assert undisturbed in (None, site.weights())
+        finally:
+            honest.end()
+    told = list(read(folder / JOURNAL)[1])
+    assert [one for one in told if isinstance(one, Finished)]
+    number = next(one.client for one in told if isinstance(one, Arrived))
+    assert not [one for one in told if isinstance(one, Left | Failed) and one.client == number]
+    replay_all(folder / JOURNAL)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The model that an honest client alone makes."""
+    with beside_an_honest_client(tmp_path_factory.mktemp("alone"), None, wait_for=1) as site:
+        before = site.weights()
+    assert site.weights() != before
+    return site.weights()
+
+
+def replay_all(path):
+    header, _ = read(path)
+    kind = plugins.load("policies", header.policy)
+    own = configs.build(kind.Settings, header.settings, header.policy)
+    replay(path, kind(own, header.context))
+
+
+def played(site, play):
+    """Run it in the server's loop."""
+    return asyncio.run_coroutine_threadsafe(play, site.server._loop).result(4 * LONG_S)
+
+
+# Straight at the handlers
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_report_of_a_client_does_any_harm(seed, undisturbed, tmp_path):
+    draw, cases = random.Random(seed), 1000
+
+    async def play(mallory):
+        await mallory.join()
+        for _ in range(cases):
+            await mallory.try_out(said(draw, mallory.task, mallory.version))
+
+    with beside_an_honest_client(tmp_path, undisturbed) as site:
+        mallory = Mallory(site.server)
+        played(site, play(mallory))
+        assert mallory.refused > cases / 10
+        assert mallory.orders > mallory.refused
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_file_that_is_no_update_is_taken_for_one(seed, undisturbed, tmp_path):
+    draw, cases = random.Random(seed), 300
+
+    async def play(mallory):
+        await mallory.join()
+        for number, data in enumerate(islice(files(draw), cases), start=1):
+            await mallory.bring(data)
+            assert mallory.refused == number, f"case {number} was not refused"
+
+    with beside_an_honest_client(tmp_path, undisturbed) as site:
+        played(site, play(Mallory(site.server)))
+        assert {place.name: place.refused for place in site.world.places}["mallory"] == cases
+
+
+def test_no_update_counts_of_which_is_told_what_cannot_be(undisturbed, tmp_path):
+    draw, cases = random.Random(0), 300
+    impossible = {
+        "version": (ROUNDS, *INTEGERS[4:]),
+        "depth": (0, 1, 2, 3, *INTEGERS[4:]),
+        "steps": (0, 2, 9, *INTEGERS[6:]),
+        "full_steps": (11, *INTEGERS[4:]),
+        "samples": (0, SAMPLES + 1, *INTEGERS[5:]),
+        "trained": (0, SAMPLES - 1, SAMPLES + 1, *INTEGERS[5:]),
+        "last_depth": INTEGERS,
+        "width": FLOATS,
+        "seen": INTEGERS,
+    }
+
+    async def play(mallory):
+        await mallory.join()
+        for number in range(1, cases + 1):
+            await mallory.upload(arrays.pack(update(value=0.25)))
+            told, name = mallory.done(), draw.choice(list(impossible))
+            setattr(told, name, draw.choice(impossible[name]))
+            await mallory.try_out(pb.FromClient(done=told))
+            assert mallory.refused == number, f"{told} was not refused"
+
+    with beside_an_honest_client(tmp_path, undisturbed) as site:
+        played(site, play(Mallory(site.server)))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_reading_array_files_fails_in_one_way_only(seed):
+    draw = random.Random(100 + seed)
+    for data in islice(files(draw), 1500):
+        with suppress(PeerError):
+            arrays_to_update(arrays.unpack(data, 1 << 20))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_transfer_does_any_harm_cut_repeated_and_out_of_order(seed, undisturbed, tmp_path):
+    draw, cases = random.Random(seed), 800
+
+    async def play(mallory):
+        await mallory.join()
+        for _ in range(cases):
+            name = draw.choice(("Fetch", "Offer", "Send", "Send", "Status"))
+            instance = draw.choice((MALLORY, MALLORY, MALLORY, "", "0" * 32, "x" * 1000))
+            if name == "Send":
+                data, request = await offered_pieces(draw, mallory)
+            elif name == "Status":
+                request = pb.StatusRequest()
+            else:
+                request = KINDS[name].FromString(good(name, mallory.task)[0])
+                spoil(draw, request, draw.choice((0.0, 0.3, 0.6)))
+            answer = await mallory.call(name, request, instance)
+            ends[name].add(answer if isinstance(answer, grpc.StatusCode) else type(answer))
+            if name == "Send":
+                kept = [path.read_bytes() for path in spool.glob(f"{mallory.task}.[pf]*")]
+                assert all(data.startswith(one) for one in kept), "every byte has passed its check"
+                first = request[0] if request and instance == MALLORY else pb.SendRequest()
+                if first.offset and first.task == mallory.task and first.piece.data:
+                    assert answer is grpc.StatusCode.ABORTED, "it is not the next piece"
+
+    ends, spool = {name: set() for name in KINDS}, tmp_path / "spool"
+    with beside_an_honest_client(tmp_path, undisturbed) as site:
+        played(site, play(Mallory(site.server)))
+    code = grpc.StatusCode
+    assert ends["Fetch"] == {list, code.NOT_FOUND, code.INVALID_ARGUMENT, code.UNAVAILABLE}
+    assert ends["Offer"] == {pb.OfferReply, code.NOT_FOUND, code.INVALID_ARGUMENT, code.UNAVAILABLE}
+    assert ends["Send"] > {pb.SendReply, code.ABORTED, code.DATA_LOSS, code.UNAVAILABLE}
+
+
+async def offered_pieces(draw, mallory):
+    """An update that is offered, and its pieces, which are then not sent as they should be."""
+    data = draw.randbytes(draw.choice((1, 5000, 20_000)))
+    sha256 = arrays.digest(data if draw.random() < 0.8 else data[1:])
+    await mallory.call("Offer", pb.OfferRequest(task=mallory.task, size=len(data), sha256=sha256))
+    requests = []
+    for start in range(0, len(data), 5000):
+        part = data[start : start + 5000]
+        piece = pb.Piece(data=part, crc=zlib.crc32(part))
+        requests.append(pb.SendRequest(task=mallory.task, offset=start, piece=piece))
+    how = draw.randrange(7)
+    if how == 0:
+        draw.shuffle(requests)
+    elif how == 1:
+        requests += requests
+    elif how == 2:
+        requests = requests[: draw.randrange(len(requests) + 1)]
+    elif how == 3:
+        spoil(draw, draw.choice(requests), 0.4)
+    elif how == 4:
+        requests.insert(draw.randrange(len(requests)), pb.SendRequest(task=mallory.task))
+    elif how == 5:
+        piece = draw.choice(requests).piece
+        piece.data = garble(draw, piece.data)
+    return data, requests
+
+
+def test_no_profile_that_cannot_be_gets_to_a_policy(tmp_path):
+    draw, cases = random.Random(0), 400
+    impossible = [
+        *({name: value} for name in ("batch_s", "down_s", "up_s", "latency_s") for value in FLOATS[:4]),
+        *(
+            {name: value}
+            for name in ("batch_s", "down_s", "up_s", "latency_s")
+            for value in FLOATS[10:]
+        ),
+        *({"batches": value} for value in (0, SAMPLES + 1, *INTEGERS[5:])),
+    ]
+
+    async def play(mallory):
+        await mallory.join()
+        for _ in range(cases):
+            told = honest("profiled", mallory.task, mallory.version)
+            for name, value in draw.choice(impossible).items():
+                setattr(told.rates, name, value)
+            mallory.say(profiled=told)
+            assert await mallory.hear("probe"), "the next round's"
+
+    serve = SERVE | {"wait_for": 1}
+    with serving(settings("timelyfl", 2, 10**6, serve, k=1), tmp_path) as site:
+        before, mallory = site.weights(), Mallory(site.server)
+        played(site, play(mallory))
+        assert mallory.refused == cases
+        assert site.weights() == before
+        assert site.error is None
+        site.stop.set()
+        assert site.ended() is None
+    replay_all(part_path(tmp_path / JOURNAL))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nobody_joins_who_cannot_be(seed, undisturbed, tmp_path):
+    draw, cases = random.Random(seed), 300
+
+    async def play(server):
+        for _ in range(cases):
+            mallory = Mallory(server)
+            hello = pb.Hello(name="mallory", instance=MALLORY, model=digest())
+            ready = pb.Ready(samples=SAMPLES)
+            first = draw.choice((hello, hello, ready))
+            spoil(draw, first, 0.4)
+            mallory.begin(hello, ready)
+            mallory.requests.put_nowait(None)
+            while heard := await mallory.hear("welcome", "start", "refused"):
+                told.append(heard.WhichOneof("body"))
+                if heard.HasField("start"):
+                    assert ready.samples >= 1
+                    assert not ready.HasField("most") or ready.most >= ready.samples
+
+    told = []
+    with beside_an_honest_client(tmp_path, undisturbed) as site:
+        played(site, play(site.server))
+        played(site, Mallory(site.server).join())
+    assert {"welcome", "start", "refused"} == set(told)
+
+
+def test_who_hangs_up_before_the_answer_does_no_harm(undisturbed, tmp_path):
+    async def play(mallory):
+        await mallory.join()
+        for number in range(100):
+            gone = Future()
+            gone.cancel()
+            if number % 2:
+                mallory.server._world.put(Knock("mallory", gone))
+            else:
+                mallory.server._world.put(Came(0, SAMPLES, None, MALLORY, False, gone))
+
+    with beside_an_honest_client(tmp_path, undisturbed) as site:
+        played(site, play(Mallory(site.server)))
+
+
+def test_who_is_shut_out_is_given_nothing_more_and_all_its_tasks_have_an_end(undisturbed, tmp_path):
+    async def play(mallory):
+        await mallory.join()
+        for number in range(1, 4):
+            mallory.say(done=mallory.done())
+            assert (await mallory.hear("refused")).refused.task == mallory.task
+            if number < 3:
+                assert await mallory.hear("train")
+        assert "too many" in (await mallory.hear("train", "refused")).refused.reason
+        assert await mallory.hear("train", "refused") is None
+        mallory.begin(pb.Hello(name="mallory", instance=MALLORY, model=digest()), pb.Ready(samples=1))
+        assert "shut out" in (await mallory.hear("refused")).refused.reason
+
+    with beside_an_honest_client(tmp_path, undisturbed, quarantine_after=3) as site:
+        played(site, play(Mallory(site.server)))
+    here, open_tasks = set(), {}
+    for one in read(tmp_path / JOURNAL)[1]:
+        match one:
+            case Joined(client=client):
+                here.add(client)
+            case Left(client=client):
+                here.remove(client)
+            case Train(client=client, task=task):
+                assert client in here
+                open_tasks[task] = client
+            case Arrived(task=task) | Failed(task=task):
+                del open_tasks[task]
+    assert len(here) == 1
+    assert set(open_tasks.values()) <= here
+
+
+def test_a_report_that_is_repeated_takes_nothing_away(tmp_path):
+    async def play(mallory):
+        await mallory.join()
+        number, data = mallory.task, arrays.pack(update(value=0.25))
+        await mallory.upload(data)
+        mallory.say(done=honest("done", number, 0))
+        assert (await mallory.hear("accepted")).accepted.task == number
+        if mallory.task == number:
+            assert await mallory.hear("train")
+        for _ in range(3):
+            mallory.say(done=honest("done", number, 0))
+        mallory.say(done=mallory.done())  # nothing came of it: it is told when it is read
+        while (await mallory.hear("refused")).refused.task != mallory.task:
+            pass
+        return number
+
+    with serving(settings("fedbuff", 2, 2, SERVE | {"wait_for": 1}, k=2), tmp_path) as site:
+        number = played(site, play(Mallory(site.server)))
+        kept = site.world._spool.path(number)
+        assert kept is not None, "a server that is killed now could not go on"
+        assert kept.exists()
+
+
+class Liars(Machines):
+    """Clients whose speeds and data are what they say, at the worst; see test_parity."""
+
+    def __init__(self, draw, folder):
+        self.draw = draw
+        super().__init__(CALM, folder)
+
+    def report(self, event):
+        if isinstance(event, (Arrived, Profiled)) and self.draw.random() < 0.3:
+            lies = {
+                name: self.draw.choice((*FLOATS, 1e-9, 1e-8, 0.01))
+                for name in ("batch_s", "down_s", "up_s", "latency_s")
+                if self.draw.random() < 0.5
+            }
+            if self.draw.random() < 0.3:
+                lies["batches"] = self.draw.choice((1, 3, 40, *INTEGERS))
+            event = replace(event, rates=replace(event.rates, **lies))
+        super().report(event)
+
+    def come(self, client):
+        samples, most = self.draw.choice(((1, 1), (2, 50), (40, None), (40, 40), (10**12, None)))
+        self.world.put(Came(client, samples, most, f"{client:032x}", False, Future()))
+
+    def refused(self, client, task, reason):
+        pass
+
+    def expel(self, client, reason):
+        pass
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_no_claim_of_a_client_breaks_a_policy(name, options, tmp_path):
+    for seed in range(5):
+        decide(name, options, 0.05, Liars(random.Random(seed), tmp_path), EvaluateSettings())
+
+
+def test_a_timer_can_be_as_far_away_as_numbers_go(tmp_path):
+    world = World(1, ServeSettings(), None, None, None, tmp_path, lambda: None)
+    for report in (Knock("a", Future()), Came(0, 1, None, MALLORY, False, Future())):
+        world.put(report)
+    assert isinstance(world.next(), Joined)
+    assert isinstance(world.next(), Started)
+    world.carry_out(SetTimer("late", 1.7e308), 0.0)
+    later = threading.Timer(0.05, world.put, [Gone(0, "it has left")])
+    later.start()
+    assert isinstance(world.next(), Left)
+
+
+# Through gRPC
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_bytes_do_any_harm(seed, undisturbed, tmp_path):
+    draw, cases = random.Random(seed), 1000
+    ends = {name: set() for name in KINDS}
+
+    async def play(site):
+        async with aio.insecure_channel(site.address, options=OPTIONS) as channel:
+            raw = Raw(channel)
+            for number in range(cases):
+                if number % 20 == 0:  # somebody takes part as mallory, if not for long
+                    given = await raw.join()
+                name = draw.choice(list(KINDS))
+                instance = draw.choice((MALLORY, MALLORY, MALLORY, "", "0" * 32))
+                task = draw.choice((given, given, given, 1, 2**64 - 1))
+                code = await raw.call(name, bad(draw, name, task), ((INSTANCE, instance),))
+                ends[name].add(code)
+
+    with beside_an_honest_client(tmp_path, undisturbed) as site:
+        played(site, play(site))
+    code = grpc.StatusCode
+    for name in KINDS:
+        assert code.INVALID_ARGUMENT in ends[name], f"what is no {name} is told so"
+        assert not ends[name] & {code.UNIMPLEMENTED, code.UNAUTHENTICATED, code.DEADLINE_EXCEEDED}
+    assert all(ends[name] >= {code.OK, code.UNAVAILABLE} for name in ("Fetch", "Offer"))
+    assert code.UNAVAILABLE in ends["Send"]
+    assert code.OK in ends["Control"] & ends["Status"]
+
+
+def test_what_is_no_call_at_all_does_no_harm(undisturbed, tmp_path):
+    draw, cases = random.Random(0), 500
+    with beside_an_honest_client(tmp_path, undisturbed) as site:
+        played(site, Mallory(site.server).join())
+        kept = []
+        for _ in range(cases):
+            kept.append(socket.create_connection(("127.0.0.1", site.port), LONG_S))
+            kept[-1].sendall(noise(draw))
+            for one in draw.sample(kept, len(kept) // 2):
+                one.close()
+                kept.remove(one)
+        for one in kept:
+            one.close()

@@ -2,10 +2,13 @@
 
 import threading
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fedpace.core.commands import Work
 from fedpace.core.errors import PeerError
-from fedpace.learn.weights import Update
+
+if TYPE_CHECKING:  # so that clients which train without torch need none
+    from fedpace.learn.weights import Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Outcome:
     last_depth: int | None
     width: float | None
     batch_s: float
-    update: Update | None
+    update: "Update | None"
 
 
 class Orders:

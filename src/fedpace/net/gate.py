@@ -120,10 +120,9 @@ class Gate:
         if len(given) != 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):
             raise Unknown(f"{len(given)} authorizations in the call; one, of a bearer, is expected")
         name, _, token = given[0].removeprefix(_SCHEME).partition(":")
-        own = [identity for identity in _read(self._tokens) if identity.name == name]
+        own, proof = [one for one in _read(self._tokens) if one.name == name], digest(token)
         if not own:  # not named in the log, where a token might be in the place of the name
             raise Unknown("the authorization does not name a client that has a token")
-        proof = digest(token)
         for identity in own:
             if hmac.compare_digest(identity.key, proof):
                 return identity

@@ -318,6 +318,7 @@ def test_an_expelled_node_is_left_alone_for_a_while(site):
     site.join()
     site.courier.expel(0, "garbage")
     site.courier.turn()
+    assert site.world.of(Gone) == [Gone(0, "garbage")]
     site.give(train(1))
     site.now += 599.0
     site.courier.turn()
@@ -325,6 +326,23 @@ def test_an_expelled_node_is_left_alone_for_a_while(site):
     site.now += 1.0
     site.join(2)
     assert len(site.world.of(Came)) == 2
+
+
+def test_a_node_that_the_run_does_not_let_in_is_asked_again(site):
+    """Its number may have come before the client was shut out, and it itself afterwards."""
+    site.join()
+    came = site.world.of(Came)[0]
+    assert came.answer.set_running_or_notify_cancel()
+    came.answer.set_exception(PeerError("a is shut out"))
+    site.courier.turn()
+    site.give(train(1))
+    assert len(site.sent) == 1
+    site.now += 10.0
+    site.join(2)
+    assert len(site.world.of(Came)) == 2
+    site.world.of(Came)[1].answer.set_result(())
+    site.give(train(1))
+    assert order(site)["task"] == 1
 
 
 def test_of_two_nodes_with_one_name_the_later_one_takes_part(site):

@@ -78,7 +78,7 @@ class Courier:
         """The world has said so in its log, and nobody else is there to be told."""
 
     def expel(self, client: int, reason: str) -> None:
-        self._later(lambda: self.crowd.send_away(client, self._quarantine_s))
+        self._later(lambda: self.crowd.send_away(client, self._quarantine_s, reason))
 
     def _later(self, act: Callable[[], None]) -> None:
         self._told.append(act)

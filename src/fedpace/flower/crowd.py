@@ -61,8 +61,15 @@ class Crowd:
         self._report(Knock(node.name, node.knock))
 
     def take_in(self, node: Node) -> None:
-        """Make a client of a node whose number has come."""
-        knock = node.knock
+        """Make a client of a node whose number has come; of none that the run has not let in."""
+        knock, came = node.knock, node.came
+        if came is not None and came.done():
+            node.came = None
+            refusal = came.exception()
+            if refusal is not None and node.client is not None:
+                del self.clients[node.client]
+                self._leave_alone(node, 0.0)
+                self.put_off(node, str(refusal))
         if knock is None or not knock.done():
             return
         node.knock = None
@@ -77,7 +84,8 @@ class Crowd:
             self._leave_alone(before, math.inf)
         node.client, node.refusals = client, 0
         self.clients[client] = node
-        self._report(Came(client, node.samples, None, str(node.number), True, Future()))
+        node.came = Future()
+        self._report(Came(client, node.samples, None, str(node.number), True, node.came))
 
     def put_off(self, node: Node, reason: str) -> None:
         """A node does not become a client yet."""
@@ -85,10 +93,12 @@ class Crowd:
         name = node.name or f"node {node.number}"
         log.warning("%s does not take part: %s; it is asked again in %.0f s", name, reason, pause_s)
 
-    def send_away(self, client: int, for_s: float) -> None:
+    def send_away(self, client: int, for_s: float, reason: str) -> None:
+        """The run may have let in another node under the client's name meanwhile: it hears of this."""
         if client in self.clients:
             self._leave_alone(self.clients.pop(client), for_s)
+            self._report(Gone(client, reason))
 
     def _leave_alone(self, node: Node, for_s: float) -> None:
-        node.client, node.greet_at = None, self._clock() + for_s
+        node.client, node.came, node.greet_at = None, None, self._clock() + for_s
         node.queue.clear()

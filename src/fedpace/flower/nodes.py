@@ -32,9 +32,10 @@ class Sent:
 class Node:
     """One at a time is sent to a node, because it does one at a time.
 
-    client: its number in the run, None while it has none; knock: a number was asked for; greet_at: when
-    a hello is due; refusals: how often it was put off; hello_s, trips: what messages took beside
-    training, a hello and the last ones with a model.
+    client: its number in the run, None while it has none; knock: a number was asked for; came: the run
+    was told that it is ready, and has not answered; greet_at: when a hello is due; refusals: how often
+    it was put off; hello_s, trips: what messages took beside training, a hello and the last ones with a
+    model.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Node:
     samples: int = 0
     client: int | None = None
     knock: "Future[int] | None" = None
+    came: "Future[tuple[int, ...]] | None" = None
     queue: deque[Order] = field(default_factory=deque)
     sent: Sent | None = None
     refusals: int = 0

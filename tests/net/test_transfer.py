@@ -14,7 +14,7 @@ from grpc import aio
 from fedpace.core.errors import PeerError
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
-from fedpace.net.service import OPTIONS, Stub, handlers
+from fedpace.net.service import OPTIONS, Stub, handlers, piece_bytes, send_bytes
 from fedpace.net.spool import DigestError, FullError, PieceError, Spool
 from fedpace.net.transfer import PIECE_BYTES, fetch, pieces, receive, send
 
@@ -481,6 +481,18 @@ def test_a_cancelled_transfer_ends_at_once(spool, way):
         assert task.cancelled()
 
     with_server(spool, test)
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, PIECE_BYTES])
+def test_pieces_are_on_the_wire_what_protobuf_makes_of_them(size):
+    piece = pb.Piece(data=DATA[:size], crc=2**32 - 1, size=2**40, sha256=bytes(range(32)))
+    request = pb.SendRequest(task=2**64 - 1, offset=2**40, piece=piece)
+    for message in (piece, request):  # a field that is new here wants to be written, too
+        assert len(message.ListFields()) >= len(message.DESCRIPTOR.fields) - (not size)
+    assert pb.Piece.FromString(piece_bytes(piece)) == piece
+    assert pb.SendRequest.FromString(send_bytes(request)) == request
+    for empty in (pb.SendRequest(), pb.SendRequest(task=1)):
+        assert pb.SendRequest.FromString(send_bytes(empty)).task == empty.task
 
 
 class Garbage:

@@ -12,9 +12,8 @@ import re
 import threading
 import zlib
 from collections.abc import Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedpace.core.errors import PeerError
@@ -36,12 +35,17 @@ class FullError(PeerError):
 
 @dataclass
 class Upload:
-    """size and sha256: as offered; there: bytes that have come; complete: all of it, and checked."""
+    """size and sha256: as offered; there: bytes that have come; complete: all of it, and checked.
+
+    hash: of the first `hashed` bytes; behind `there` where an earlier process took the others.
+    """
 
     size: int
     sha256: bytes
     there: int = 0
     complete: bool = False
+    hashed: int = 0
+    hash: "hashlib._Hash" = field(default_factory=hashlib.sha256, repr=False, compare=False)
 
     @property
     def missing(self) -> int:
@@ -121,6 +125,9 @@ class Spool:
                 )
             _write(self._file(task, "part"), offset, data)
             upload.there += len(data)
+            if upload.hashed == offset:
+                upload.hash.update(data)
+                upload.hashed = upload.there
             return upload.missing
 
     def finish(self, task: int) -> Path:
@@ -133,10 +140,8 @@ class Spool:
                 raise PeerError(
                     f"the update of task {task} ends after {upload.there} of {upload.size} bytes"
                 )
-            with ThreadPoolExecutor(1) as pool:  # the disk works while the digest is made
-                synced = pool.submit(_sync, part)
-                sha256 = _digest(part)
-                synced.result()
+            _sync(part)
+            sha256 = upload.hash.digest() if upload.hashed == upload.size else _digest(part)
             if sha256 != upload.sha256:
                 self._delete(task)
                 raise DigestError(

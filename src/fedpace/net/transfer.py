@@ -92,40 +92,55 @@ async def receive(
 ) -> pb.SendReply:
     """What Send does: pieces go to the spool as they come, and the last one finishes the upload.
 
-    A client that falls silent or ends early is told what is there. PeerError for what a client should
-    not do (PieceError, DigestError: it may try again), OSError when the disk is full: see `code`.
+    While a piece is written the next one is waited for. A client that falls silent or ends early is
+    told what is there. PeerError for what a client should not do (PieceError, DigestError: it may try
+    again), OSError when the disk is full: see `code`.
     """
     task: int | None = None
-    while True:
-        try:
-            async with asyncio.timeout(quiet_s):
-                request = await anext(requests)
-        except (StopAsyncIteration, TimeoutError):
-            break
-        if not task_allowed(request.task):
-            raise PeerError(f"no update of task {request.task} is expected from this client")
-        if task is not None and task != request.task:
-            raise PeerError(f"a stream for task {task} has a piece for task {request.task}")
-        task, data, crc = request.task, request.piece.data, request.piece.crc
-        if data:
-            missing = await asyncio.to_thread(spool.append, task, request.offset, data, crc)
-        else:  # fine for an upload that only has to be finished
-            missing = spool.offered(task).missing
-            if missing:
-                raise PeerError(
-                    f"a piece of task {task}'s update is empty; {missing} bytes are missing"
-                )
-        if 0 < len(data) < LEAST_PIECE_BYTES and missing:
-            raise PeerError(
-                f"a piece of task {task}'s update has {len(data)} bytes; "
-                f"expected at least {LEAST_PIECE_BYTES} of all but the last"
-            )
-        if missing == 0:
-            await asyncio.to_thread(spool.finish, task)
-            return pb.SendReply(offset=request.offset + len(data), complete=True)
+    coming = asyncio.ensure_future(_next(requests, quiet_s))
+    try:
+        while (request := await coming) is not None:
+            if not task_allowed(request.task):
+                raise PeerError(f"no update of task {request.task} is expected from this client")
+            if task is not None and task != request.task:
+                raise PeerError(f"a stream for task {task} has a piece for task {request.task}")
+            task = request.task
+            coming = asyncio.ensure_future(_next(requests, quiet_s))
+            if await _take(request, spool) == 0:
+                await asyncio.to_thread(spool.finish, task)
+                return pb.SendReply(offset=request.offset + len(request.piece.data), complete=True)
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
     if task is None:
         raise PeerError("a stream of pieces had none in it")
     return pb.SendReply(offset=spool.offered(task).there)
+
+
+async def _next(requests: AsyncIterator[pb.SendRequest], quiet_s: float) -> pb.SendRequest | None:
+    """The next piece; None: there is none, or none comes."""
+    try:
+        async with asyncio.timeout(quiet_s):
+            return await anext(requests)
+    except (StopAsyncIteration, TimeoutError):
+        return None
+
+
+async def _take(request: pb.SendRequest, spool: Spool) -> int:
+    """Write a piece; how many bytes are still missing."""
+    task, data = request.task, request.piece.data
+    if not data:  # fine for an upload that only has to be finished
+        missing = spool.offered(task).missing
+        if missing:
+            raise PeerError(f"a piece of task {task}'s update is empty; {missing} bytes are missing")
+        return 0
+    missing = await asyncio.to_thread(spool.append, task, request.offset, data, request.piece.crc)
+    if len(data) < LEAST_PIECE_BYTES and missing:
+        raise PeerError(
+            f"a piece of task {task}'s update has {len(data)} bytes; "
+            f"expected at least {LEAST_PIECE_BYTES} of all but the last"
+        )
+    return missing
 
 
 async def fetch(

@@ -169,12 +169,13 @@ def _drawn(reply: Any) -> Group:
     accuracy = f", accuracy {reply.accuracy:.3f}" if reply.HasField("accuracy") else ""
     head = f"{reply.name}: {reply.policy}, {reply.state}, round {reply.round}, "
     head += f"{reply.now_s:.0f} s{accuracy}"
-    table = Table("client", "state", "doing", "seen", "s a batch", "updates", "refused", box=None)
+    columns = ("client", "state", "doing", "seen", "s a batch", "s down", "s up", "updates", "refused")
+    table = Table(*columns, box=None)
     for one in reply.clients:
         seen = f"{one.last_seen_s:.1f} s ago" if one.last_seen_s >= 0 else "-"
-        batch = f"{one.batch_s:.3g}" if one.batch_s else "-"
+        speeds = [f"{s:.3g}" if s else "-" for s in (one.batch_s, one.down_s, one.up_s)]
         refused = Text(str(one.refused), style="red" if one.refused else "")
-        table.add_row(one.name, one.state, one.doing, seen, batch, str(one.updates), refused)
+        table.add_row(one.name, one.state, one.doing, seen, *speeds, str(one.updates), refused)
     return Group(Text(head), table)
 
 

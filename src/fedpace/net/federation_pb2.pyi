@@ -307,26 +307,28 @@ class StatusReply(_message.Message):
     def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., accuracy: _Optional[float] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
-    __slots__ = ("name", "client", "state", "doing", "last_seen_s", "batch_s", "up_bytes_s", "updates", "refused")
+    __slots__ = ("name", "client", "state", "doing", "last_seen_s", "batch_s", "up_s", "updates", "refused", "down_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     DOING_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_S_FIELD_NUMBER: _ClassVar[int]
     BATCH_S_FIELD_NUMBER: _ClassVar[int]
-    UP_BYTES_S_FIELD_NUMBER: _ClassVar[int]
+    UP_S_FIELD_NUMBER: _ClassVar[int]
     UPDATES_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    DOWN_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     client: int
     state: str
     doing: str
     last_seen_s: float
     batch_s: float
-    up_bytes_s: float
+    up_s: float
     updates: int
     refused: int
-    def __init__(self, name: _Optional[str] = ..., client: _Optional[int] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., last_seen_s: _Optional[float] = ..., batch_s: _Optional[float] = ..., up_bytes_s: _Optional[float] = ..., updates: _Optional[int] = ..., refused: _Optional[int] = ...) -> None: ...
+    down_s: float
+    def __init__(self, name: _Optional[str] = ..., client: _Optional[int] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., last_seen_s: _Optional[float] = ..., batch_s: _Optional[float] = ..., up_s: _Optional[float] = ..., updates: _Optional[int] = ..., refused: _Optional[int] = ..., down_s: _Optional[float] = ...) -> None: ...
 
 class Manifest(_message.Message):
     __slots__ = ("arrays",)

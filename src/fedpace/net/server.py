@@ -281,7 +281,7 @@ class Server:
             )
             if rates is not None:
                 row.batch_s = rates.batch_s
-                row.up_bytes_s = rates.up_s
+                row.down_s, row.up_s = rates.down_s, rates.up_s
         return reply
 
     async def watch(self) -> None:

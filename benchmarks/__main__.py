@@ -11,6 +11,7 @@ NAMES = (
     "stopped_backward",
     "overhead",
     "stacked",
+    "net",
 )  # memory is told best before torch is in
 
 unknown = sorted(set(sys.argv[1:]) - set(NAMES))

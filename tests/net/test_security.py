@@ -193,7 +193,7 @@ def test_without_a_valid_identity_nothing_is_told_and_nothing_is_accepted(
                     if stranger.knocks:
                         assert silent(channel, name, metadata) is UNAUTHENTICATED, (what, name)
         assert site.world.places == []
-        assert site.server._connections == {}
+        assert list(site.server.connections) == []
         assert list((tmp_path / "spool").iterdir()) == []
         assert len(part_path(tmp_path / JOURNAL).read_text().splitlines()) == 1
 

@@ -1,4 +1,4 @@
-"""The server's side of the wire: who is connected, and what goes to and fro.
+"""The server's side of the wire: the calls of clients, and what goes to and fro.
 
 It runs in an event loop of its own and decides nothing: reports go to the world's inbox, and the run's
 commands come through `Ways`, from its thread. Nobody is told anything before it has proved who it is.
@@ -8,10 +8,10 @@ import asyncio
 import logging
 import re
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import grpc
@@ -23,10 +23,11 @@ from fedpace.core.events import Failed, Profiled
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
 from fedpace.net.arrays import digest
+from fedpace.net.connections import Connection, Connections
 from fedpace.net.gate import Gate, Unknown
 from fedpace.net.identity import Identity, is_name
 from fedpace.net.models import Models
-from fedpace.net.reports import MOST_SAMPLES, Came, Gone, Knock, Over, Stopped
+from fedpace.net.reports import MOST_SAMPLES, Came, Knock, Over, Report, Stopped
 from fedpace.net.service import Call, Unreadable
 from fedpace.net.settings import ServeSettings
 from fedpace.net.spool import Spool
@@ -54,65 +55,6 @@ class About:
     most_bytes: int
 
 
-@dataclass(eq=False)
-class Connection:
-    """A control stream. client: its number; known: it took part in the run before; here: it does.
-
-    Until it has been told that it takes part, what the run says to it waits. fault: why it is ended,
-    where that is for bytes that are no message.
-    """
-
-    name: str
-    instance: str
-    identity: Identity | None
-    client: int
-    seen_at: float
-    known: bool
-    outbox: "asyncio.Queue[pb.FromServer | None]" = field(default_factory=lambda: asyncio.Queue(1000))
-    here: bool = False
-    open: bool = True
-    waiting: "list[pb.FromServer] | None" = field(default_factory=list)
-    task: int = 0
-    steps: int = 0
-    latency_s: float = 0.0
-    rates: pb.Rates | None = None
-    fault: str = ""
-
-    @property
-    def takes_part(self) -> bool:
-        """Whether it has been told to start, and what it said before has been heard."""
-        return self.open and self.waiting is None
-
-    def say(self, message: pb.FromServer) -> None:
-        """Into its outbox; a client that does not read is cut off."""
-        try:
-            self.outbox.put_nowait(message)
-        except asyncio.QueueFull:
-            self.close()
-
-    def tell(self, message: pb.FromServer) -> None:
-        """What the run has to say."""
-        if self.waiting is None:
-            self.say(message)
-        else:
-            self.waiting.append(message)
-
-    def start(self, held: tuple[int, ...]) -> None:
-        """It takes part from now on."""
-        self.say(pb.FromServer(start=pb.Start(held=held)))
-        waiting, self.waiting = self.waiting or [], None
-        for message in waiting:
-            self.say(message)
-
-    def close(self) -> None:
-        """End the stream after what is in the outbox, or at once where that is full."""
-        if self.open:
-            self.open = False
-            if self.outbox.full():
-                self.outbox.get_nowait()
-            self.outbox.put_nowait(None)
-
-
 class Server:
     """Calls of clients, and the ways to them."""
 
@@ -129,19 +71,19 @@ class Server:
         self._models, self._spool = models, spool
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._connections: dict[str, Connection] = {}
+        self.connections = Connections(settings, gate, self._put, clock)
         self._calls: Counter[str] = Counter()
         """Who -> calls that are going on."""
-        self._hellos: dict[str, deque[float]] = defaultdict(deque)
         self._digests: dict[int, tuple[bytes, bytes]] = {}
-        self._lost_at: dict[str, float] = {}
-        """When clients that take part were last connected; those that are not."""
         self.standing: Callable[[], pb.StatusReply] = pb.StatusReply
         """What `status` answers with, apart from the clients."""
 
     def attach(self, world: World) -> None:
         """The world that reports go to."""
         self._world = world
+
+    def _put(self, report: Report) -> None:
+        self._world.put(report)
 
     # Ways: called by the run's thread
 
@@ -159,7 +101,7 @@ class Server:
 
     def _later(self, client: int, message: pb.FromServer, close: bool = False) -> None:
         def say() -> None:
-            for connection in self._connections.values():
+            for connection in self.connections:
                 if connection.client == client and connection.open and connection.here:
                     connection.tell(message)
                     if close:
@@ -204,7 +146,7 @@ class Server:
         finally:
             connection.open = False
             reader.cancel()
-            self._lost(connection)
+            self.connections.lost(connection)
         if connection.fault:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, connection.fault)
 
@@ -266,7 +208,7 @@ class Server:
         self, identity: Identity | None, request: pb.StatusRequest, context: Call
     ) -> pb.StatusReply:
         reply, now = self.standing(), self._clock()
-        by_client = {one.client: one for one in self._connections.values()}
+        by_client = {one.client: one for one in self.connections}
         for client, place in enumerate(self._world.places):
             connection = by_client.get(client)
             rates = connection.rates if connection is not None else None
@@ -285,49 +227,13 @@ class Server:
         return reply
 
     async def watch(self) -> None:
-        """Look for clients that have fallen silent or were revoked; until it is cancelled."""
-        while True:
-            await asyncio.sleep(min(0.5, self._settings.beat_s / 2))
-            for connection in list(self._connections.values()):
-                try:
-                    self._look_at(connection)
-                except Exception:  # of one client; the others are still to be watched
-                    log.exception("%s cannot be watched", connection.name)
-
-    def _look_at(self, connection: Connection) -> None:
-        silent_s = self._clock() - connection.seen_at
-        if not connection.open:
-            return
-        if silent_s > self._settings.silent_s:
-            connection.close()
-            self._gone(connection, f"nothing was heard of it for {silent_s:.1f} s")
-        elif not self._gate.valid(connection.identity):
-            log.warning("%s is known no more, and is cut off", connection.name)
-            connection.say(pb.FromServer(refused=pb.Refused(reason="", for_good=True)))
-            connection.close()
-            self._gone(connection, "it was revoked")
+        await self.connections.watch()
 
     def expect(self, clients: list[int]) -> None:
-        """After a restart: these were here, and have some time to come back."""
-
-        def give_up() -> None:
-            here = {one.client for one in self._connections.values() if one.here}
-            for client in clients:
-                if client not in here:
-                    self._world.put(Gone(client, "it did not come back after the server's restart"))
-
-        self._loop.call_later(self._settings.resume_s, give_up)
+        self.connections.expect(clients)
 
     async def dismiss(self, reason: str | None) -> None:
-        """End all streams; reason: why it is over, None: it is not, and clients may come back."""
-        for connection in list(self._connections.values()):
-            if reason is not None:
-                connection.say(pb.FromServer(bye=pb.Bye(reason=reason)))
-            connection.close()
-        for _ in range(50):
-            if not any(one.outbox.qsize() for one in self._connections.values()):
-                break
-            await asyncio.sleep(0.02)
+        await self.connections.dismiss(reason)
 
     # Inside
 
@@ -339,7 +245,7 @@ class Server:
     async def _transferring(self, identity: Identity | None, context: Call) -> Connection:
         """The connection that a transfer belongs to."""
         given = dict(context.invocation_metadata() or ()).get(INSTANCE)
-        for connection in self._connections.values():
+        for connection in self.connections:
             proved = identity is None or identity.name == connection.name
             if connection.instance == given and connection.takes_part and proved:
                 connection.seen_at = self._clock()
@@ -376,13 +282,13 @@ class Server:
         if fault:
             await context.write(pb.FromServer(refused=pb.Refused(reason=fault, for_good=True)))
             return None
-        fault = self._too_often(hello.name) or self._doubled(hello)
+        fault = self.connections.too_often(hello.name) or self.connections.doubled(hello)
         number: Future[int] = Future()
         if not fault:
             self._world.put(Knock(hello.name, number))
             try:
                 client = await asyncio.wrap_future(number)
-                fault = self._doubled(hello)  # another one may have come in between
+                fault = self.connections.doubled(hello)  # another one may have come in between
             except Over as over:
                 await context.write(pb.FromServer(bye=pb.Bye(reason=str(over))))
                 return None
@@ -396,15 +302,7 @@ class Server:
         connection = Connection(
             hello.name, hello.instance, identity, client, self._clock(), hello.run == about.run
         )
-        before = self._connections.get(hello.name)
-        self._connections[hello.name] = connection
-        if before is not None:
-            before.close()
-            if before.instance != hello.instance and self._took_part(before):
-                self._lost_at.pop(hello.name, None)
-                self._world.put(Gone(client, "it was started anew"))
-            elif before.here:
-                self._lost(before)
+        self.connections.add(connection)
         connection.say(
             pb.FromServer(
                 welcome=pb.Welcome(
@@ -418,26 +316,6 @@ class Server:
             )
         )
         return connection
-
-    def _too_often(self, name: str) -> str:
-        times, now = self._hellos[name], self._clock()
-        while times and now - times[0] > 60:
-            times.popleft()
-        times.append(now)
-        if len(times) > self._settings.hellos_per_minute:
-            return f"{len(times)} connections in a minute are too many; wait"
-        if len(self._hellos) > 10_000:
-            self._hellos.clear()
-        return ""
-
-    def _doubled(self, hello: pb.Hello) -> str:
-        """Why this cannot be the only client of its name, if so."""
-        other = self._connections.get(hello.name)
-        if other is None or not other.open or other.instance == hello.instance:
-            return ""
-        if self._clock() - other.seen_at > 2 * self._settings.beat_s:
-            return ""  # it has most likely been started anew
-        return f"{hello.name} is connected already, from another process"
 
     async def _read(self, connection: Connection, requests: AsyncIterator[pb.FromClient]) -> None:
         try:
@@ -487,40 +365,10 @@ class Server:
         if not 1 <= ready.samples <= (MOST_SAMPLES if most is None else most) <= MOST_SAMPLES:
             raise PeerError(f"a client with {ready.samples} samples, of {most} at most, cannot train")
         held: Future[tuple[int, ...]] = Future()
-        connection.here = True
-        self._lost_at.pop(connection.name, None)
+        self.connections.arrive(connection)
         instance, known = connection.instance, connection.known
         self._world.put(Came(connection.client, ready.samples, most, instance, known, held))
         connection.start(await asyncio.wrap_future(held))
-
-    def _took_part(self, connection: Connection) -> bool:
-        """Whether the run may still count on the client of this connection, or of one before it."""
-        return connection.here or connection.name in self._lost_at
-
-    def _lost(self, connection: Connection) -> None:
-        """Its stream is over: who took part has some time to come back, and be ready."""
-        name = connection.name
-        now = self._connections.get(name)
-        if not connection.here:
-            if now is connection:
-                del self._connections[name]
-        elif name not in self._lost_at and (now is None or now is connection or not now.here):
-            self._lost_at[name] = at = self._clock()
-            self._loop.call_later(self._settings.return_s, self._give_up, connection, at)
-
-    def _give_up(self, connection: Connection, lost_at: float) -> None:
-        if self._lost_at.get(connection.name) == lost_at:
-            self._gone(connection, "its connection broke")
-
-    def _gone(self, connection: Connection, reason: str) -> None:
-        """The run need not count on the client any more."""
-        name = connection.name
-        if self._connections.get(name) is connection:
-            del self._connections[name]
-        if self._took_part(connection):
-            self._lost_at.pop(name, None)
-            connection.here = False
-            self._world.put(Gone(connection.client, reason))
 
     def _size(self, task: int) -> int:
         """Bytes of an update that has come, for the journal."""

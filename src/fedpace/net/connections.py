@@ -1,0 +1,211 @@
+"""Who is connected: the control streams of clients, and what becomes of clients whose stream ends."""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from fedpace.net import federation_pb2 as pb
+from fedpace.net.gate import Gate
+from fedpace.net.identity import Identity
+from fedpace.net.reports import Gone, Report
+from fedpace.net.settings import ServeSettings
+
+log = logging.getLogger("fedpace.server")
+
+
+@dataclass(eq=False)
+class Connection:
+    """A control stream. client: its number; known: it took part in the run before; here: it does.
+
+    Until it has been told that it takes part, what the run says to it waits. fault: why it is ended,
+    where that is for bytes that are no message.
+    """
+
+    name: str
+    instance: str
+    identity: Identity | None
+    client: int
+    seen_at: float
+    known: bool
+    outbox: "asyncio.Queue[pb.FromServer | None]" = field(default_factory=lambda: asyncio.Queue(1000))
+    here: bool = False
+    open: bool = True
+    waiting: "list[pb.FromServer] | None" = field(default_factory=list)
+    task: int = 0
+    steps: int = 0
+    latency_s: float = 0.0
+    rates: pb.Rates | None = None
+    fault: str = ""
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it has been told to start, and what it said before has been heard."""
+        return self.open and self.waiting is None
+
+    def say(self, message: pb.FromServer) -> None:
+        """Into its outbox; a client that does not read is cut off."""
+        try:
+            self.outbox.put_nowait(message)
+        except asyncio.QueueFull:
+            self.close()
+
+    def tell(self, message: pb.FromServer) -> None:
+        """What the run has to say."""
+        if self.waiting is None:
+            self.say(message)
+        else:
+            self.waiting.append(message)
+
+    def start(self, held: tuple[int, ...]) -> None:
+        """It takes part from now on."""
+        self.say(pb.FromServer(start=pb.Start(held=held)))
+        waiting, self.waiting = self.waiting or [], None
+        for message in waiting:
+            self.say(message)
+
+    def close(self) -> None:
+        """End the stream after what is in the outbox, or at once where that is full."""
+        if self.open:
+            self.open = False
+            if self.outbox.full():
+                self.outbox.get_nowait()
+            self.outbox.put_nowait(None)
+
+
+class Connections:
+    """The latest stream of every client, by name. put: tells the run.
+
+    All of it belongs to the event loop that it was made in.
+    """
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        gate: Gate,
+        put: Callable[[Report], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings, self._gate, self._put, self._clock = settings, gate, put, clock
+        self._loop = asyncio.get_running_loop()
+        self._named: dict[str, Connection] = {}
+        self._hellos: dict[str, deque[float]] = defaultdict(deque)
+        self._lost_at: dict[str, float] = {}
+        """When clients that take part were last connected; those that are not."""
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._named.values()))
+
+    def add(self, connection: Connection) -> None:
+        """A client has come, maybe in the place of a stream that it had, or of another process."""
+        name = connection.name
+        before = self._named.get(name)
+        self._named[name] = connection
+        if before is None:
+            return
+        before.close()
+        if before.instance != connection.instance and self._took_part(before):
+            self._lost_at.pop(name, None)
+            self._put(Gone(connection.client, "it was started anew"))
+        elif before.here:
+            self.lost(before)
+
+    def arrive(self, connection: Connection) -> None:
+        """It is ready to take part."""
+        connection.here = True
+        self._lost_at.pop(connection.name, None)
+
+    def too_often(self, name: str) -> str:
+        times, now = self._hellos[name], self._clock()
+        while times and now - times[0] > 60:
+            times.popleft()
+        times.append(now)
+        if len(times) > self._settings.hellos_per_minute:
+            return f"{len(times)} connections in a minute are too many; wait"
+        if len(self._hellos) > 10_000:
+            self._hellos.clear()
+        return ""
+
+    def doubled(self, hello: pb.Hello) -> str:
+        """Why this cannot be the only client of its name, if so."""
+        other = self._named.get(hello.name)
+        if other is None or not other.open or other.instance == hello.instance:
+            return ""
+        if self._clock() - other.seen_at > 2 * self._settings.beat_s:
+            return ""  # it has most likely been started anew
+        return f"{hello.name} is connected already, from another process"
+
+    def _took_part(self, connection: Connection) -> bool:
+        """Whether the run may still count on the client of this connection, or of one before it."""
+        return connection.here or connection.name in self._lost_at
+
+    def lost(self, connection: Connection) -> None:
+        """Its stream is over: who took part has some time to come back, and be ready."""
+        name = connection.name
+        now = self._named.get(name)
+        if not connection.here:
+            if now is connection:
+                del self._named[name]
+        elif name not in self._lost_at and (now is None or now is connection or not now.here):
+            self._lost_at[name] = at = self._clock()
+            self._loop.call_later(self._settings.return_s, self._give_up, connection, at)
+
+    def _give_up(self, connection: Connection, lost_at: float) -> None:
+        if self._lost_at.get(connection.name) == lost_at:
+            self._gone(connection, "its connection broke")
+
+    def _gone(self, connection: Connection, reason: str) -> None:
+        """The run need not count on the client any more."""
+        name = connection.name
+        if self._named.get(name) is connection:
+            del self._named[name]
+        if self._took_part(connection):
+            self._lost_at.pop(name, None)
+            connection.here = False
+            self._put(Gone(connection.client, reason))
+
+    async def watch(self) -> None:
+        """Look for clients that have fallen silent or were revoked; until it is cancelled."""
+        while True:
+            await asyncio.sleep(min(0.5, self._settings.beat_s / 2))
+            for connection in self:
+                try:
+                    self._look_at(connection)
+                except Exception:  # of one client; the others are still to be watched
+                    log.exception("%s cannot be watched", connection.name)
+
+    def _look_at(self, connection: Connection) -> None:
+        silent_s = self._clock() - connection.seen_at
+        if not connection.open:
+            return
+        if silent_s > self._settings.silent_s:
+            connection.close()
+            self._gone(connection, f"nothing was heard of it for {silent_s:.1f} s")
+        elif not self._gate.valid(connection.identity):
+            log.warning("%s is known no more, and is cut off", connection.name)
+            connection.say(pb.FromServer(refused=pb.Refused(reason="", for_good=True)))
+            connection.close()
+            self._gone(connection, "it was revoked")
+
+    def expect(self, clients: list[int]) -> None:
+        """After a restart: these were here, and have some time to come back."""
+
+        def give_up() -> None:
+            here = {one.client for one in self._named.values() if one.here}
+            for client in clients:
+                if client not in here:
+                    self._put(Gone(client, "it did not come back after the server's restart"))
+
+        self._loop.call_later(self._settings.resume_s, give_up)
+
+    async def dismiss(self, reason: str | None) -> None:
+        """End all streams; reason: why it is over, None: it is not, and clients may come back."""
+        for connection in self:
+            if reason is not None:
+                connection.say(pb.FromServer(bye=pb.Bye(reason=reason)))
+            connection.close()
+        for _ in range(50):
+            if not any(one.outbox.qsize() for one in self._named.values()):
+                break
+            await asyncio.sleep(0.02)

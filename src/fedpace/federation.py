@@ -122,10 +122,10 @@ async def _serve(
     grpc_server = aio.server(options=[*SERVER_OPTIONS, *_KEEPALIVE, ("grpc.so_reuseport", 0)])
     grpc_server.add_generic_rpc_handlers((handlers(server),))
     port = _listen(grpc_server, address, gate)
-    server.expect(serving.begin())
+    server.connections.expect(serving.begin())
     await grpc_server.start()
     helpers = [
-        asyncio.create_task(server.watch()),
+        asyncio.create_task(server.connections.watch()),
         asyncio.create_task(_stop_when_set(world, stop)),
     ]
     _stop_on_signals(world)
@@ -143,7 +143,7 @@ async def _serve(
         else:
             await asyncio.to_thread(serving.finish)
             (folder / RUN).unlink(missing_ok=True)
-        await server.dismiss(reason)
+        await server.connections.dismiss(reason)
     finally:
         world.close(Stopped("the server has stopped"))
         for helper in helpers:

@@ -226,15 +226,6 @@ class Server:
                 row.down_s, row.up_s = rates.down_s, rates.up_s
         return reply
 
-    async def watch(self) -> None:
-        await self.connections.watch()
-
-    def expect(self, clients: list[int]) -> None:
-        self.connections.expect(clients)
-
-    async def dismiss(self, reason: str | None) -> None:
-        await self.connections.dismiss(reason)
-
     # Inside
 
     def _ended(self, who: str) -> None:

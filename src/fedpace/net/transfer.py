@@ -106,8 +106,7 @@ async def receive(
                 raise PeerError(f"a stream for task {task} has a piece for task {request.task}")
             task = request.task
             coming = asyncio.ensure_future(_next(requests, quiet_s))
-            if await _take(request, spool) == 0:
-                await asyncio.to_thread(spool.finish, task)
+            if await asyncio.to_thread(_take, request, spool):
                 return pb.SendReply(offset=request.offset + len(request.piece.data), complete=True)
     finally:
         coming.cancel()
@@ -126,21 +125,23 @@ async def _next(requests: AsyncIterator[pb.SendRequest], quiet_s: float) -> pb.S
         return None
 
 
-async def _take(request: pb.SendRequest, spool: Spool) -> int:
-    """Write a piece; how many bytes are still missing."""
+def _take(request: pb.SendRequest, spool: Spool) -> bool:
+    """Write a piece; whether it was the last one, and all of the upload is safe."""
     task, data = request.task, request.piece.data
-    if not data:  # fine for an upload that only has to be finished
+    if data:
+        missing = spool.append(task, request.offset, data, request.piece.crc)
+    else:  # fine for an upload that only has to be finished
         missing = spool.offered(task).missing
-        if missing:
-            raise PeerError(f"a piece of task {task}'s update is empty; {missing} bytes are missing")
-        return 0
-    missing = await asyncio.to_thread(spool.append, task, request.offset, data, request.piece.crc)
-    if len(data) < LEAST_PIECE_BYTES and missing:
+    if missing and not data:
+        raise PeerError(f"a piece of task {task}'s update is empty; {missing} bytes are missing")
+    if missing and len(data) < LEAST_PIECE_BYTES:
         raise PeerError(
             f"a piece of task {task}'s update has {len(data)} bytes; "
             f"expected at least {LEAST_PIECE_BYTES} of all but the last"
         )
-    return missing
+    if not missing:
+        spool.finish(task)
+    return not missing
 
 
 async def fetch(

@@ -34,8 +34,9 @@ from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
 from fedpace.net.arrays import digest
 from fedpace.net.authority import Authority
-from fedpace.net.client import Client, Result
+from fedpace.net.client import Client
 from fedpace.net.gate import ClientKeys, Gate
+from fedpace.net.jobs import Result
 from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
 from fedpace.net.spool import Spool
 from fedpace.net.transfer import PIECE_BYTES

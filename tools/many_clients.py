@@ -94,7 +94,7 @@ def sleeper(name: str, digest: str, layers: int) -> Any:
     import numpy as np
 
     from fedpace.learn.orders import Open, Orders, Outcome
-    from fedpace.net.client import Result
+    from fedpace.net.jobs import Result
 
     draw = random.Random(name)
 

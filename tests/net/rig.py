@@ -22,8 +22,8 @@ from fedpace.learn.layers import Layout
 from fedpace.learn.orders import Open, Orders, Outcome
 from fedpace.learn.plain import layout_digest
 from fedpace.learn.task import Task
-from fedpace.net.client import Arrays, Result
 from fedpace.net.gate import Gate
+from fedpace.net.jobs import Arrays, Result
 from fedpace.net.models import Models
 from fedpace.net.server import Server
 from fedpace.net.world import World

@@ -16,7 +16,7 @@ from fedpace.learn.orders import Open, Orders, Outcome
 from fedpace.learn.plain import layout_digest
 from fedpace.net import arrays, transfer
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.client import Result
+from fedpace.net.jobs import Result
 from fedpace.net.service import OPTIONS, Stub
 from tests.net.toy_task import SAMPLES, task
 

@@ -19,7 +19,7 @@ from fedpace.learn.settings import TrainSettings
 from fedpace.learn.task import Task
 from fedpace.net import arrays, wire
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.client import Arrays
+from fedpace.net.jobs import Arrays
 from fedpace.net.trainee import TorchTrainee
 
 _MOST_MODEL_BYTES = 1 << 36

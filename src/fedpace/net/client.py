@@ -1,8 +1,7 @@
-"""A client: a control stream that is kept up, and beside it a thread that trains.
+"""A client: a control stream that is kept up, and beside it a thread that trains (`net.jobs`).
 
-The stream is one coroutine, training one thread; they meet in `Orders` and in calls that the loop makes
-for the thread. A connection that breaks is made again, with pauses that grow; training goes on
-meanwhile, and what is done is sent when the server is back. Model and data stay warm between tasks.
+A connection that breaks is made again, with pauses that grow; training goes on meanwhile, and what is
+done is sent when the server is back.
 """
 
 import asyncio
@@ -12,19 +11,16 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import grpc
-import numpy as np
 from grpc import aio
 
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError
-from fedpace.learn.orders import Open, Orders, Outcome
-from fedpace.net import arrays, transfer, wire
+from fedpace.learn.orders import Open
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.gate import ClientKeys
+from fedpace.net.jobs import Jobs, Line, Trainee
 from fedpace.net.service import OPTIONS, Stub
 
 log = logging.getLogger("fedpace.client")
@@ -34,7 +30,6 @@ _PAUSE_S = 0.2
 _MOST_PAUSE_S = 15.0
 _SETTLED_S = 2.0
 """A connection that held for so long was none of a server that turns us away, or keeps falling over."""
-_MOST_SULK_S = 30.0
 _KEEPALIVE = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -45,77 +40,14 @@ _KEEPALIVE = (
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )
 
-_MOST_MODEL_BYTES = 1 << 36
-_TELLING_BYTES = 1 << 16
-"""An upload of fewer bytes says how long calls take, and nothing of the line."""
 _BROKEN = (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError)
 """What a stream says that is over."""
 
-Arrays = dict[str, np.ndarray]
 Say = Callable[[pb.FromClient], Awaitable[None]]
-T = TypeVar("T")
 
 
 class Refusal(FedpaceError):
     """The server does not let this client take part, and asking again would not help."""
-
-
-class NothingDone(FedpaceError):
-    """A task's time was over before there was anything to send."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a task has come to, and its update as arrays; None: there is nothing to send."""
-
-    outcome: Outcome
-    update: Arrays | None
-
-
-class Trainee(Protocol):
-    """What trains; all but `samples` and `model` is called in one thread of its own.
-
-    model: digest of the layers; prepare: settings are those of local training, as JSON, client is the
-    number that draws are keyed with; train: None where the task was cancelled.
-    """
-
-    @property
-    def samples(self) -> int: ...
-    @property
-    def model(self) -> str: ...
-    def prepare(self, settings: str, seed: int, client: int) -> None: ...
-    def batches(self, batch_size: int) -> int: ...
-    def train(
-        self,
-        opened: Open,
-        weights: Arrays,
-        orders: Orders,
-        on_profile: Callable[[float], None],
-        on_step: Callable[[int], None],
-    ) -> Result | None: ...
-
-
-@dataclass(eq=False)
-class Job:
-    """A task that the client has, and what pursues it.
-
-    profile: what its probe has told; ready: what is to be reported, once the server has the update.
-    """
-
-    opened: Open
-    orders: Orders = field(default_factory=Orders)
-    worked: bool = False
-    cancelled: bool = False
-    profile: pb.FromClient | None = None
-    ready: pb.FromClient | None = None
-    pursuit: "asyncio.Task[None] | None" = None
-
-    def cancel(self) -> None:
-        """Give it up: a transfer ends now, training at its next batch."""
-        self.cancelled = True
-        self.orders.cancel()
-        if self.pursuit is not None:
-            self.pursuit.cancel()
 
 
 class Client:
@@ -139,17 +71,9 @@ class Client:
         self._instance = uuid.uuid4().hex
         self._run = ""
         self._prepared: tuple[str, asyncio.Future[None]] | None = None
-        self._thread = ThreadPoolExecutor(1, "fedpace-train")
-        self._jobs: dict[int, Job] = {}
-        self._pursuits: set[asyncio.Task[None]] = set()
-        self._outbox: asyncio.Queue[pb.FromClient] = asyncio.Queue()
-        self._connected = asyncio.Event()
+        self._line = Line(self._metadata)
+        self._jobs = Jobs(trainee, self._line, clock)
         self._connected_at = self._last_with_us = 0.0
-        self._failures = 0
-        """Tasks in a row that failed."""
-        self._latency_s = 0.0
-        self._up_s_per_byte: float | None = None
-        self._doing = (0, 0)
         self._beats: dict[int, float] = {}
         self.over: str | None = None
         """Why the federation has ended."""
@@ -159,7 +83,7 @@ class Client:
         pause_s = _PAUSE_S
         self._last_with_us = self._clock()
         channel = self._channel()
-        self._stub = Stub(channel)
+        self._line.stub = Stub(channel)
         try:
             while self.over is None:
                 self._connected_at = self._clock()
@@ -196,19 +120,13 @@ class Client:
 
     async def stop(self) -> None:
         """Leave: what is being trained is given up."""
-        for job in self._jobs.values():
-            job.cancel()
-        for pursuit in list(self._pursuits):
-            pursuit.cancel()
-        if self._pursuits:
-            await asyncio.wait(self._pursuits)
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        await self._jobs.stop()
 
     # The stream
 
     async def _stay(self) -> None:
         """One control stream, from hello to its end."""
-        call = self._stub.control(None, metadata=self._metadata())
+        call = self._line.stub.control(None, metadata=self._metadata())
         helpers: list[asyncio.Task[None]] = []
         try:
             hello = pb.Hello(
@@ -235,9 +153,9 @@ class Client:
                 if self.over is not None:
                     return
         finally:
-            if self._connected.is_set():
+            if self._line.connected.is_set():
                 self._last_with_us = self._clock()
-            self._connected.clear()
+            self._line.connected.clear()
             await _end(helpers)
             call.cancel()
 
@@ -284,11 +202,11 @@ class Client:
         """Build what trains, once; with another run or other settings anew, from nothing."""
         wanted = f"{welcome.seed} {welcome.client} {welcome.settings}"
         if self._run not in ("", welcome.run):
-            self._forget_all()
+            self._jobs.forget_all()
         if self._prepared is None or self._prepared[0] != wanted:
-            self._forget_all()
+            self._jobs.forget_all()
             made = asyncio.get_running_loop().run_in_executor(
-                self._thread, self._trainee.prepare, welcome.settings, welcome.seed, welcome.client
+                self._jobs.thread, self._trainee.prepare, welcome.settings, welcome.seed, welcome.client
             )
             self._prepared = wanted, made
         try:
@@ -296,11 +214,6 @@ class Client:
         except Exception as error:  # the same would happen next time
             log.debug("getting ready failed", exc_info=True)
             raise Refusal(f"this client cannot train: {type(error).__name__}: {error}") from error
-
-    def _forget_all(self) -> None:
-        for job in self._jobs.values():
-            job.cancel()
-        self._jobs.clear()
 
     async def _beat(self, say: Say, every_s: float) -> None:
         number = 0
@@ -311,169 +224,52 @@ class Client:
 
     def _new_beat(self, number: int) -> pb.FromClient:
         self._beats = {number: self._clock()}
-        task, steps = self._doing
-        beat = pb.Beat(number=number, task=task, steps=steps, latency_s=self._latency_s)
+        task, steps = self._jobs.doing
+        beat = pb.Beat(number=number, task=task, steps=steps, latency_s=self._line.latency_s)
         return pb.FromClient(beat=beat)
 
     async def _write(self, say: Say) -> None:
-        await self._connected.wait()
+        await self._line.connected.wait()
         while True:
-            message = await self._outbox.get()
+            message = await self._line.outbox.get()
             await say(message)
             if message.HasField("failed"):
                 # Should it be lost on its way, the server gives the task again.
-                self._jobs.pop(message.failed.task, None)
+                self._jobs.forget(message.failed.task)
 
     def _hear(self, message: pb.FromServer) -> None:
         match message.WhichOneof("body"):
             case "start":
-                self._go_on(set(message.start.held))
-                self._outbox.put_nowait(self._new_beat(0))  # the first model is timed with its answer
+                self._jobs.go_on(set(message.start.held))
+                # Its answer says how long messages take before the first model is on its way.
+                self._line.outbox.put_nowait(self._new_beat(0))
             case "beat":
                 sent = self._beats.pop(message.beat.number, None)
-                if sent is not None and self._connected.is_set():  # getting ready keeps answers waiting
+                line = self._line
+                if sent is not None and line.connected.is_set():  # getting ready keeps answers waiting
                     trip_s = (self._clock() - sent) / 2
-                    self._latency_s = min(trip_s, self._latency_s or trip_s) * 0.9 + trip_s * 0.1
+                    line.latency_s = min(trip_s, line.latency_s or trip_s) * 0.9 + trip_s * 0.1
             case "probe":
                 probe = message.probe
                 most = probe.max_epochs if probe.HasField("max_epochs") else None
-                self._open(Open(probe.task, probe.version, probe.batch_size, True, probe.go_on, most))
+                self._jobs.open(
+                    Open(probe.task, probe.version, probe.batch_size, True, probe.go_on, most)
+                )
             case "train":
-                self._work(message.train)
+                self._jobs.work(message.train)
             case "cancel":
-                job = self._jobs.pop(message.cancel.task, None)
-                if job is not None:
-                    job.cancel()
+                self._jobs.give_up(message.cancel.task)
             case "accepted":
-                self._jobs.pop(message.accepted.task, None)
+                self._jobs.forget(message.accepted.task)
             case "refused":
                 if not message.refused.HasField("task"):
                     self._refused(message.refused)
-                job = self._jobs.pop(message.refused.task, None)
-                if job is not None:
-                    job.cancel()
+                self._jobs.give_up(message.refused.task)
                 log.warning("our report was refused: %s", message.refused.reason)
             case "bye":
                 self.over = message.bye.reason
             case other:
                 raise PeerError(f"the server said {other}, which has no place here")
-
-    def _go_on(self, held: set[int]) -> None:
-        """We take part; tasks that the server does not know any more are given up."""
-        for task in set(self._jobs) - held:
-            self._jobs.pop(task).cancel()
-        while not self._outbox.empty():
-            self._outbox.get_nowait()  # said to a connection that is gone; what counts is said again
-        for job in self._jobs.values():
-            if job.ready is not None:
-                self._outbox.put_nowait(job.ready)
-            elif job.profile is not None and not job.worked:
-                self._outbox.put_nowait(job.profile)
-        self._connected.set()
-
-    # Tasks
-
-    def _open(self, opened: Open) -> Job:
-        job = self._jobs.get(opened.task)
-        if job is None:
-            job = self._jobs[opened.task] = Job(opened)
-            job.pursuit = asyncio.create_task(self._pursue(job))
-            self._pursuits.add(job.pursuit)
-            job.pursuit.add_done_callback(self._pursuits.discard)
-        return job
-
-    def _work(self, train: pb.Train) -> None:
-        stop_at = self._clock() + train.left_s - self._latency_s if train.HasField("left_s") else None
-        work = wire.work(train, stop_at)
-        job = self._open(Open(train.task, train.version, train.batch_size))
-        if not job.worked:  # it is said again after a connection broke
-            job.worked = True
-            job.orders.work(work)
-
-    async def _pursue(self, job: Job) -> None:
-        """One task from its model to its report."""
-        task = job.opened.task
-        try:
-            await self._carry_out(job)
-            self._failures = 0
-        except Exception as error:  # also what the trainee's own code does wrong
-            if job.cancelled:
-                return
-            log.warning("task %d failed: %s", task, error, exc_info=not isinstance(error, FedpaceError))
-            # A policy may give the next task at once: what fails every time must not do so for nothing.
-            await asyncio.sleep(min(2.0**self._failures - 1, _MOST_SULK_S))
-            self._failures += not isinstance(error, NothingDone)
-            reason = f"{type(error).__name__}: {error}"[:500]
-            self._report(job, pb.FromClient(failed=pb.Failed(task=task, reason=reason)))
-        finally:
-            self._doing = (0, 0)
-
-    async def _carry_out(self, job: Job) -> None:
-        loop, task = asyncio.get_running_loop(), job.opened.task
-        data, down = await self._with_server(
-            job, lambda: transfer.fetch(self._stub, task, _MOST_MODEL_BYTES, self._metadata())
-        )
-        weights = arrays.unpack(data, _MOST_MODEL_BYTES)
-        down_s = down.seconds + self._latency_s
-        size = max(len(data), 1)
-        if self._up_s_per_byte is None:
-            self._up_s_per_byte = down.seconds / size
-
-        def rates(batch_s: float) -> pb.Rates:
-            up_s = (self._up_s_per_byte or 0.0) * size + self._latency_s
-            batches = self._trainee.batches(job.opened.batch_size)
-            return pb.Rates(
-                batch_s=batch_s, batches=batches, down_s=down_s, up_s=up_s, latency_s=self._latency_s
-            )
-
-        def profiled(batch_s: float) -> None:
-            said = pb.FromClient(profiled=pb.Profiled(task=task, rates=rates(batch_s)))
-            loop.call_soon_threadsafe(self._tell_profile, job, said)
-
-        def stepped(steps: int) -> None:
-            self._doing = (task, steps)
-
-        result = await loop.run_in_executor(
-            self._thread, self._trainee.train, job.opened, weights, job.orders, profiled, stepped
-        )
-        if result is None or job.cancelled:
-            return
-        if result.update is None:
-            raise NothingDone("no layer was done in time")
-        packed = await loop.run_in_executor(None, arrays.pack, result.update)
-        moved = await self._with_server(
-            job, lambda: transfer.send(self._stub, task, packed, self._metadata())
-        )
-        if moved.bytes >= _TELLING_BYTES:
-            self._up_s_per_byte = moved.seconds / moved.bytes
-        done = wire.done(task, job.opened.version, result.outcome, rates(result.outcome.batch_s))
-        self._report(job, pb.FromClient(done=done))
-
-    def _tell_profile(self, job: Job, message: pb.FromClient) -> None:
-        if not job.cancelled:
-            job.profile = message
-            self._outbox.put_nowait(message)
-
-    def _report(self, job: Job, message: pb.FromClient) -> None:
-        if not job.cancelled:
-            job.ready = message
-            self._outbox.put_nowait(message)
-
-    async def _with_server(self, job: Job, call: Callable[[], Awaitable[T]]) -> T:
-        """A transfer; one that broke too often is taken up again when the server is back."""
-        pursuit = asyncio.current_task()
-        while True:
-            await self._connected.wait()
-            try:
-                return await call()
-            except transfer.GaveUp as error:
-                log.warning("%s", error)
-            except asyncio.CancelledError:
-                # Of the call, perhaps at the other end; or of this job.
-                if pursuit is None or pursuit.cancelling():
-                    raise
-                log.warning("a transfer of task %d was cancelled", job.opened.task)
-            await asyncio.sleep(1.0)
 
 
 async def _messages(call: Any, quiet_s: float) -> AsyncIterator[pb.FromServer]:

@@ -17,7 +17,7 @@ from fedpace.learn.plain import arrays_to_weights, layout_digest, update_to_arra
 from fedpace.learn.pool import single_thread
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.task import Task
-from fedpace.net.client import Arrays, Result
+from fedpace.net.jobs import Arrays, Result
 
 Clock = Callable[[], float]
 

@@ -1,5 +1,8 @@
 import json
+import math
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +36,7 @@ from fedpace.core.events import (
     Timer,
 )
 from fedpace.core.facts import Evaluated, Finished, Ignored, Spent
+from fedpace.core.lines import as_line
 
 whole = st.integers(1, 10**9)
 times = st.floats(0, 1e12)
@@ -131,6 +135,50 @@ def test_every_message_survives_the_round_trip_through_json(message):
     assert codec.decode(codec.loads(line)) == message
 
 
+@given(messages)
+def test_the_quick_way_to_a_line_gives_the_same_line(message):
+    assert as_line(message) == codec.dumps(codec.encode(message))
+
+
+@dataclass(frozen=True)
+class Detailed(Rates):
+    """Says more than its kind does."""
+
+    why: str = "warm"
+
+
+ODD = [
+    Joined(np.float64(1.0), 1, 2),
+    Joined(0.0, np.int64(1), 2),
+    Left(math.inf, 1),
+    Started(math.nan),
+    Started(True),
+    Timer(1, "an int for a float"),
+    Timer(1.0, "of information, by nan"),
+    Timer(1.0, None),
+    Measured(0.0, 1, (1.0, np.float32(2.0))),
+    Measured(0.0, 1, [1.0, math.inf]),
+    Profiled(0.0, 1, 2, None),
+    Profiled(0.0, 1, 2, 7),
+    Profiled(0.0, 1, 2, Detailed(1.0, 2, 3.0, 4.0)),
+    Profiled(0.0, 1, 2, Rates(math.inf, 1, 2.0, 3.0)),
+    Profiled(0.0, 1, 2, Rates(None, 1, 2.0, 3.0)),
+    Note({"a": 1}),
+    Aggregate((1, np.int64(2)), (1.0, 1.0)),
+]
+
+
+@pytest.mark.parametrize("message", ODD, ids=repr)
+def test_what_is_odd_in_a_message_ends_the_same_either_way(message):
+    def end(write):
+        try:
+            return write(message)
+        except (TypeError, ValueError, AttributeError) as error:
+            return type(error), str(error)
+
+    assert end(as_line) == end(lambda one: codec.dumps(codec.encode(one)))
+
+
 @pytest.mark.parametrize(
     ("record", "complaint"),
     [
@@ -158,6 +206,9 @@ def test_every_message_survives_the_round_trip_through_json(message):
             "'batch' is not one of",
         ),
         ({"event": "started", "at": 10**400}, "no Started"),
+        ({"event": "joined", "at": 1.0, "client": True, "samples": 3}, "no Joined"),
+        ({"event": "failed", "at": 1.0, "client": 1, "task": 1, "reason": 5}, "no Failed"),
+        ({"command": "aggregate", "tasks": 1, "weights": [1.0]}, "no Aggregate"),
     ],
 )
 def test_a_record_that_is_no_message_is_refused_with_the_reason(record, complaint):

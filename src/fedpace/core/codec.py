@@ -27,6 +27,13 @@ _FAMILIES: dict[str, tuple[type, ...]] = {
 
 _PLAIN = frozenset({bool, int, float, str})
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+_PARSER = json.JSONDecoder(parse_constant=_refuse)
 _TAGS: dict[type, tuple[str, str]] = {
     cls: (family, cls.__name__.lower()) for family, members in _FAMILIES.items() for cls in members
 }
@@ -49,8 +56,13 @@ def encode_fields(value: Any) -> dict[str, Any]:
     return out
 
 
+def tag(kind: type) -> tuple[str, str]:
+    """The family of a kind of message, and its name there."""
+    return _TAGS[kind]
+
+
 def encode(message: Message) -> dict[str, Any]:
-    family, name = _TAGS[type(message)]
+    family, name = tag(type(message))
     return {family: name, **encode_fields(message)}
 
 
@@ -64,7 +76,8 @@ def decode(record: dict[str, Any]) -> Message:
                 raise JournalError(
                     f"unknown {family} {name!r}; known are {', '.join(_members(family))}"
                 )
-            body = {key: value for key, value in record.items() if key != family}
+            body = record.copy()
+            del body[family]
             message: Message = decode_fields(cls, body)
             return message
     raise JournalError(f"a record needs one of the keys {', '.join(_FAMILIES)}; it has {list(record)}")
@@ -74,12 +87,11 @@ def decode_fields(cls: type, record: dict[str, Any]) -> Any:
     """A dataclass from the object that `encode_fields` made of it."""
     if not isinstance(record, dict):
         raise JournalError(f"expected the fields of {cls.__name__}, found {record!r}")
-    readers = _readers(cls)
-    unknown = set(record) - set(readers)
-    if unknown:
-        raise JournalError(f"{cls.__name__} has no field {sorted(unknown)[0]!r}")
+    to_read = _to_read(cls, tuple(record), tuple(map(type, record.values())))
     try:
-        return cls(**{name: readers[name](value) for name, value in record.items()})
+        if not to_read:
+            return cls(**record)
+        return cls(**record | {name: read(record[name]) for name, read in to_read})
     except (TypeError, ValueError, OverflowError, ConfigError, PolicyError) as error:
         raise JournalError(f"this is no {cls.__name__}: {json.dumps(record)} ({error})") from error
 
@@ -89,19 +101,20 @@ def dumps(record: dict[str, Any]) -> str:
     return _JSON.encode(record)
 
 
+def dumps_value(value: Any) -> str:
+    """One value of a record, such as a tuple."""
+    return _JSON.encode(_encode(value))
+
+
 def loads(line: str) -> dict[str, Any]:
     """One object from one line; JournalError where it is none."""
     try:
-        record = json.loads(line, parse_constant=_refuse)
+        record = _PARSER.decode(line)
     except (ValueError, RecursionError):
         raise JournalError("not JSON; the journal is cut or damaged") from None
     if not isinstance(record, dict):
         raise JournalError(f"expected an object, found {record!r}")
     return record
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
 
 
 def _encode(value: Any) -> Any:
@@ -114,16 +127,38 @@ def _encode(value: Any) -> Any:
     return encode_fields(value)
 
 
+_Reader = Callable[[Any], Any]
+
+
 @cache
-def _readers(cls: type) -> dict[str, Callable[[Any], Any]]:
+def _to_read(
+    cls: type, names: tuple[str, ...], found: tuple[type, ...]
+) -> tuple[tuple[str, _Reader], ...]:
+    """Which fields of these names and types are not yet what they should be, and how to make them so.
+
+    Kept for each combination that has come, since a journal has few: asking every field of every line
+    would take twice as long.
+    """
     hints = get_type_hints(cls)
-    return {field.name: _reader(hints[field.name]) for field in fields(cls)}
+    known = {field.name: hints[field.name] for field in fields(cls)}
+    unknown = set(names) - set(known)
+    if unknown:
+        raise JournalError(f"{cls.__name__} has no field {sorted(unknown)[0]!r}")
+    return tuple(
+        (name, _reader(known[name]))
+        for name, kind in zip(names, found, strict=True)
+        if kind not in _PLAIN or kind not in _arms(known[name])
+    )
 
 
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        inner = [_reader(arm) for arm in get_args(hint) if arm is not type(None)]
+def _arms(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _reader(hint: Any) -> _Reader:
+    origin, arms = get_origin(hint), _arms(hint)
+    if len(arms) > 1:
+        inner = [_reader(arm) for arm in arms if arm is not type(None)]
         if len(inner) != 1:
             return lambda value: value
         return lambda value: None if value is None else inner[0](value)

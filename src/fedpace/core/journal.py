@@ -15,6 +15,7 @@ from fedpace.core.codec import Message
 from fedpace.core.commands import Command
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Event
+from fedpace.core.lines import as_line
 from fedpace.core.policy import Context, Policy
 from fedpace.core.session import Session
 
@@ -49,10 +50,10 @@ class Journal:
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
-        self.lines = 0
+        self.lines = 1
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = part_path(path).open("w", encoding="utf-8", buffering=1 << 20)
-        self._put(codec.encode_fields(header))
+        self._file.write(codec.dumps(codec.encode_fields(header)) + "\n")
 
     @classmethod
     def resume(cls, path: Path, lines: int) -> Self:
@@ -72,10 +73,7 @@ class Journal:
         return journal
 
     def write(self, message: Message) -> None:
-        self._put(codec.encode(message))
-
-    def _put(self, record: dict[str, Any]) -> None:
-        self._file.write(codec.dumps(record) + "\n")
+        self._file.write(as_line(message) + "\n")
         self.lines += 1
 
     def flush(self) -> None:
@@ -156,8 +154,8 @@ def check_header(path: Path, header: Header) -> None:
         if not there.exists():
             continue
         with there.open(encoding="utf-8", errors="replace") as file:
-            line = file.readline()
-        if line and line != codec.dumps(codec.encode_fields(header)) + "\n":
+            first = file.readline()
+        if first and first != codec.dumps(codec.encode_fields(header)) + "\n":
             raise JournalError(
                 f"{there} belongs to another run; resume with the same config and version, "
                 f"or start over with --overwrite"

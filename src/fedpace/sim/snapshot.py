@@ -15,6 +15,7 @@ from fedpace.core import codec
 from fedpace.core.codec import Message
 from fedpace.core.errors import JournalError
 from fedpace.core.journal import Header, Journal, part_path
+from fedpace.core.lines import as_line
 from fedpace.core.run import Standing
 from fedpace.learn import files
 from fedpace.sim.lazy import LazyLearner
@@ -62,7 +63,7 @@ class ResumedJournal:
         self._evaluated = _values(part_path(path), '{"fact":"evaluated"')
         self._measured = _values(part_path(path), '{"event":"measured"')
         try:
-            self._compare(codec.encode_fields(header))
+            self._compare(codec.dumps(codec.encode_fields(header)))
         except JournalError:
             self.close(complete=False)
             raise
@@ -77,13 +78,13 @@ class ResumedJournal:
 
     def write(self, message: Message) -> None:
         if self.retracing:
-            self._compare(codec.encode(message))
+            self._compare(as_line(message))
         else:
             self._journal.write(message)
 
-    def _compare(self, record: dict[str, Any]) -> None:
+    def _compare(self, line: str) -> None:
         self._retraced += 1
-        if self._old.readline() != codec.dumps(record) + "\n":
+        if self._old.readline() != line + "\n":
             raise JournalError(
                 f"{part_path(self._journal.path)}, line {self._retraced}: the run does not go as it "
                 f"went; resume with the same config and version, or start over with --overwrite"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedpace.core.errors import PolicyError
+from fedpace.core.quick import quick
 
 GLOBAL = "global"
 
@@ -51,6 +52,7 @@ class Work:
             )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Open a task: send the model, train one full batch, report Rates.
@@ -68,6 +70,7 @@ class Probe:
     slot: str = GLOBAL
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Train:
     """Give work: to a probed task, or to a new task, which also sends the model."""
@@ -79,6 +82,7 @@ class Train:
     slot: str = GLOBAL
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Cancel:
     """Close an open task; whatever still comes of it is ignored."""

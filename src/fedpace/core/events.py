@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from fedpace.core.quick import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Speeds of one client as measured, always for the full model.
@@ -24,6 +27,7 @@ class Rates:
         return self.batch_s * self.batches
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Started:
     """The run begins; clients present at that time have joined already."""
@@ -31,6 +35,7 @@ class Started:
     at: float
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Joined:
     """A client came online with `samples` training samples.
@@ -44,6 +49,7 @@ class Joined:
     most: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Left:
     """A client went offline; its open tasks are reported as Failed right after this."""
@@ -52,6 +58,7 @@ class Left:
     client: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Profiled:
     """The answer to a Probe; the client goes on as the Probe told it to."""
@@ -62,6 +69,7 @@ class Profiled:
     rates: Rates
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Arrived:
     """A client's update is with the server. The task is over; the update waits for its use.
@@ -92,6 +100,7 @@ class Arrived:
     seen: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Failed:
     """A task ended without an update."""
@@ -102,6 +111,7 @@ class Failed:
     reason: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Timer:
     """A timer that the policy set has run out."""
@@ -110,6 +120,7 @@ class Timer:
     name: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The answer to a Measure or Evaluate, in the order of its request; None: not a finite number."""

@@ -1,7 +1,11 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fedpace.core import seeds
 from fedpace.core.roster import Roster
+from fedpace.core.seeding import Series
 
 
 def full(clients: range) -> Roster:
@@ -41,6 +45,43 @@ def test_every_free_client_is_drawn_equally_often(free):
     chi_square = ((counts[100 - free :] - expected) ** 2 / expected).sum()
     assert counts[: 100 - free].sum() == 0
     assert chi_square < free + 4 * np.sqrt(2 * free)
+
+
+def drawn_one_by_one(known, free, count, rng):
+    """What a draw is, told as simply as can be."""
+    count, chosen = min(count, len(free)), []
+    if 2 * count <= len(free) and count * len(known) < len(free) ** 2:
+        while len(chosen) < count:
+            for i in rng.integers(len(known), size=2 * count).tolist():
+                client = sorted(known)[i]
+                if len(chosen) < count and client in free - set(chosen):
+                    chosen.append(client)
+        return chosen
+    return [sorted(free)[i] for i in rng.choice(len(free), count, replace=False)] if count else []
+
+
+@given(st.lists(st.tuples(st.sampled_from("jlrd"), st.integers(0, 30)), max_size=80))
+def test_whatever_happens_a_draw_is_the_one_of_all_that_are_free(steps):
+    roster, known, online, free = Roster(), set(), set(), set()
+    for number, (step, value) in enumerate(steps):
+        if step == "j" and value not in online:
+            roster.join(value, 5)
+            for group in (known, online, free):
+                group.add(value)
+        elif step == "l":
+            roster.leave(value)
+            online.discard(value)
+            free.discard(value)
+        elif step == "r":
+            roster.release(value)
+            free |= {value} & online
+        elif step == "d":
+            count = value % 4
+            expected = drawn_one_by_one(known, free, count, np.random.default_rng(number))
+            assert roster.draw(count, np.random.default_rng(number)) == expected
+            free -= set(expected)
+        assert (roster.idle, roster.online) == (len(free), sorted(online))
+        assert all((client in roster) == (client in online) for client in range(35))
 
 
 def test_a_client_that_left_cannot_be_released_into_the_draw():
@@ -93,3 +134,13 @@ def test_a_client_that_comes_back_has_got_what_it_had_told_of_and_more():
     roster.hear(1, 500)  # heard of too late to count for those who are there
     assert roster.share(0) == 1.0
     assert roster.samples(1) == 500
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 3), st.integers(0, 10**6))
+def test_the_nth_draw_is_the_one_that_the_nth_generator_gives(clients, busy, count, number):
+    one, other = full(range(clients)), full(range(clients))
+    for roster in (one, other):
+        roster.draw(busy, np.random.default_rng(number))
+    expected = other.draw(count, seeds.generator(1, "sample", number))
+    assert one.draw_nth(count, Series(1, "sample"), number) == expected
+    assert one.idle == other.idle

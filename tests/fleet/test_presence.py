@@ -57,6 +57,15 @@ def test_on_off_times_have_the_stated_means() -> None:
         assert abs(stays.std() - mean) < 4 * mean * math.sqrt(2 / len(stays))
 
 
+def test_on_off_answers_the_same_in_any_order() -> None:
+    forth, back = OnOff(seed=1, mean_on_s=30.0, mean_off_s=10.0), OnOff(1, 30.0, 10.0)
+    first = [(forth.online_at_start(c), forth.next_change(c, 0.0)) for c in range(40)]
+    late = [back.next_change(c, 200.0) for c in range(39, -1, -1)]
+    assert [forth.next_change(c, 200.0) for c in range(40)] == late[::-1]
+    assert [(back.online_at_start(c), back.next_change(c, 0.0)) for c in range(40)] == first
+    assert {online for online, _ in first} == {True, False}
+
+
 def test_on_off_is_stationary_from_the_start() -> None:
     presence = OnOff(seed=2, mean_on_s=30.0, mean_off_s=10.0)
     clients = 2000

@@ -5,10 +5,24 @@ import hashlib
 import numpy as np
 
 
-def keyed_entropy(seed: int, purpose: str, *keys: int) -> int:
+class Digests:
     """128 bits that are the same on every machine for the same (seed, purpose, keys)."""
-    text = ":".join([str(seed), purpose, *map(str, keys)])
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+
+    __slots__ = ("_begun",)
+
+    def __init__(self, seed: int, purpose: str) -> None:
+        self._begun = hashlib.blake2b(f"{seed}:{purpose}".encode(), digest_size=16)
+
+    def of(self, *keys: int) -> bytes:
+        digest = self._begun.copy()
+        for key in keys:
+            digest.update(f":{key}".encode())
+        return digest.digest()
+
+
+def keyed_entropy(seed: int, purpose: str, *keys: int) -> int:
+    """The digest as a number."""
+    return int.from_bytes(Digests(seed, purpose).of(*keys), "little")
 
 
 def generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:

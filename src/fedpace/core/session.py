@@ -17,7 +17,6 @@ A policy that breaks a rule gets a PolicyError, a runtime that does gets a PeerE
 """
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,6 +36,7 @@ from fedpace.core.commands import (
     SetTimer,
     Train,
 )
+from fedpace.core.crowd import Crowd
 from fedpace.core.errors import FedpaceError, PeerError, PolicyError
 from fedpace.core.events import (
     Arrived,
@@ -83,9 +83,9 @@ class Session:
         self._recorder = recorder
         self._now = 0.0
         self._started = False
-        self._online: set[int] = set()
-        self._busy: Counter[int] = Counter()
-        """Open tasks of each client."""
+        self._online = Crowd()
+        self._busy: dict[int, int] = {}
+        """Open tasks of each client that has any."""
         self._open: dict[int, _Task] = {}
         self._arrived: set[int] = set()
         self._last_task = 0
@@ -112,21 +112,24 @@ class Session:
         if not self._accept(event):
             return []
         self._recorder.write(event)
-        self.ledger.hear(event)
+        charges = self.ledger.charges
+        if charges:
+            self.ledger.hear(event)
         commands = self._ask(event)
         for number, command in enumerate(commands):
             if not isinstance(command, Command):
                 raise PolicyError(
                     f"{self._name} answered {event!r} with {command!r}, which is no command"
                 )
-            if not self.ledger.affords(command):
+            if charges and not self.ledger.affords(command):
                 self.broke = (
                     f"the money is spent: {self.ledger.spent:.6g} of {self.ledger.budget.money:.6g}, "
                     f"and the next {type(command).__name__} costs {self.ledger.price(command):.6g}"
                 )
                 return commands[:number]
             self._check(command)
-            self.ledger.pay(command)
+            if charges:
+                self.ledger.pay(command)
             try:
                 self._recorder.write(command)
             except (TypeError, ValueError, AttributeError) as error:
@@ -184,7 +187,7 @@ class Session:
             case Joined(client=client, samples=samples):
                 if client in self._online:
                     raise PeerError(f"client {client} joined, but is online already")
-                if self._busy[client]:
+                if client in self._busy:
                     raise PeerError(
                         f"client {client} joined with open tasks of before; fail them first"
                     )
@@ -194,7 +197,7 @@ class Session:
             case Left(client=client):
                 if client not in self._online:
                     raise PeerError(f"client {client} left, but was not online")
-                self._online.remove(client)
+                self._online.discard(client)
             case Measured(request=request):
                 if request not in self._requests:
                     self._ignore(f"answer to request {request}")
@@ -235,18 +238,18 @@ class Session:
 
     def _close(self, number: int) -> None:
         client = self._open.pop(number).client
-        self._busy[client] -= 1
-        if not self._busy[client]:
-            del self._busy[client]
+        still = self._busy.pop(client) - 1
+        if still:
+            self._busy[client] = still
 
     # What goes out
 
     def _check(self, command: Command) -> None:
         match command:
-            case Probe():
-                self._open_task(command, probe=command)
             case Train():
                 self._give_work(command)
+            case Probe():
+                self._open_task(command, probe=command)
             case Cancel(client=client, task=number):
                 if number not in self._open or self._open[number].client != client:
                     raise PolicyError(f"{command!r}: client {client} has no such open task")
@@ -289,7 +292,8 @@ class Session:
             raise PolicyError(f"{command!r}: its batch size must be at least 1")
         if client not in self._online:
             raise PolicyError(f"task {number} is for client {client}, which is not online")
-        if self._busy[client] >= self.policy.tasks_per_client:
+        busy = self._busy.get(client, 0)
+        if busy >= self.policy.tasks_per_client:
             raise PolicyError(f"task {number} is for client {client}, which is busy")
         if number <= self._last_task:
             raise PolicyError(f"task number {number} was used before; take it from new_task()")
@@ -299,7 +303,7 @@ class Session:
                 f"but it is at version {self.version(command.slot)}"
             )
         self._last_task = number
-        self._busy[client] += 1
+        self._busy[client] = busy + 1
         self._open[number] = _Task(client, command.version, command.slot, probe, probe is not None)
 
     def _give_work(self, command: Train) -> None:

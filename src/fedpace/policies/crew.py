@@ -1,6 +1,5 @@
 """Clients that are never let idle: the crew of the purely asynchronous policies."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from fedpace.core.commands import Command, Train, Work
@@ -19,6 +18,7 @@ class Crew:
         )
         self.roster = Roster()
         self._policy = policy
+        self._samples = policy.series("sample")
         self._work = work
         self._started = False
         self._training = self._draws = 0
@@ -32,13 +32,12 @@ class Crew:
         self._training -= 1
         self.roster.release(client)
 
-    def fill(self, version: int) -> Iterator[Command]:
+    def fill(self, version: int) -> list[Command]:
         """Give work to free clients until `concurrency` train."""
         wanted = self.concurrency - self._training
         if not self._started or wanted < 1 or not self.roster.idle:
-            return
+            return []
         self._draws += 1
-        draw = self.roster.draw(wanted, self._policy.generator("sample", self._draws))
-        for client in draw:
-            self._training += 1
-            yield Train(client, self._policy.new_task(), version, self._work)
+        clients = self.roster.draw_nth(wanted, self._samples, self._draws)
+        self._training += len(clients)
+        return [Train(client, self._policy.new_task(), version, self._work) for client in clients]

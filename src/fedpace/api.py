@@ -22,6 +22,7 @@ from fedpace.core.journal import (
 )
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
+from fedpace.core.process import few_collections
 from fedpace.core.run import Run, Scorer, Watch
 from fedpace.core.session import Session
 from fedpace.data.streams import make_stream
@@ -247,7 +248,8 @@ def _task(
 def _in_memory(parts: _Parts, workers: int, stack: ExitStack, watches: tuple[Watch, ...]) -> Result:
     memory = Memory()
     if parts.learning is None:
-        parts.run(memory, TimingOnly(), None, watches)
+        with few_collections():
+            parts.run(memory, TimingOnly(), None, watches)
     else:
         learner = parts.learning.learner(parts.plan.server, workers, stack, None)
         parts.run(memory, learner, learner, watches)
@@ -266,7 +268,7 @@ def _on_disk(
     """Run with a journal, snapshots and final weights; an unfinished journal is gone on with."""
     path = folder / JOURNAL
     if parts.learning is None:
-        with Journal(path, parts.header) as journal:
+        with few_collections(), Journal(path, parts.header) as journal:
             parts.run(journal, TimingOnly(), None, watches)
         return
     from fedpace.learn import files

@@ -58,11 +58,11 @@ class Broke(Metronome):
         return (*super().on_timer(event), Finish("not heard"))
 
 
-def run(policy=Metronome, evaluate=None, scorer=None, watches=(), budget=None, **stop):
+def run(policy=Metronome, evaluate=None, scorer=None, watches=(), budget=None, clients=1, **stop):
     settings = Explicit.Settings((0.1,), (8.0,), (8.0,))
-    world = World(Explicit.build(settings, 1, 0), (10,), MODEL, TimingOnly())
+    world = World(Explicit.build(settings, clients, 0), (10,) * clients, MODEL, TimingOnly())
     memory = Memory()
-    context = Context(0, 1, MODEL, 20, budget=budget or Budget())
+    context = Context(0, clients, MODEL, 20, budget=budget or Budget())
     session = Session(policy(NoSettings(), context), memory)
     reason = Run(
         session, world, scorer, evaluate or EvaluateSettings(), StopSettings(**stop), watches
@@ -134,6 +134,11 @@ def test_a_policy_that_goes_in_circles_is_stopped(monkeypatch):
     monkeypatch.setattr("fedpace.core.run.AT_ONCE", 1000)
     with pytest.raises(PolicyError, match="goes in circles"):
         run(policy=Restless, hours=1.0)
+
+
+def test_clients_that_all_join_at_once_are_no_circle(monkeypatch):
+    monkeypatch.setattr("fedpace.core.run.AT_ONCE", 3)
+    assert run(clients=50, rounds=2)[0] == "2 rounds are over"
 
 
 def test_the_first_and_the_last_model_are_tested_and_every_so_many_rounds():

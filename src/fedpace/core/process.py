@@ -1,8 +1,11 @@
-"""Processes that a run starts: how many, and that none outlives it."""
+"""Processes of a run: how many, that none outlives it, and how they spend their time."""
 
+import gc
 import multiprocessing
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def cores() -> int:
@@ -24,3 +27,18 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def few_collections() -> Iterator[None]:
+    """Look for garbage in circles a hundred times less often than Python does by itself.
+
+    Virtual time makes none, but many small objects that live for a while: looking took a sixth of a
+    timing-only run.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -5,7 +5,7 @@ The same for both clocks: a world tells what happens, in virtual time at once, i
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fedpace.core.commands import GLOBAL, Command
 from fedpace.core.errors import PolicyError
@@ -15,7 +15,7 @@ from fedpace.core.session import Session
 from fedpace.core.stops import EvaluateSettings, StopSettings
 
 AT_ONCE = 1_000_000
-"""Events of one instant after which a policy is taken to go in circles."""
+"""Events of one instant, besides one a client, after which a policy is taken to go in circles."""
 FREE_ROUNDS = 1000
 """Rounds in a row that cost nothing, after which a run that only money would end is over."""
 
@@ -47,10 +47,10 @@ class Scorer(Protocol):
     def score(self) -> tuple[float, float | None]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a run is. accuracy: the last one tested; settled: no answer to the policy is due now.
+class Standing(NamedTuple):
+    """Where a run is; a tuple, since one is made at every event.
 
+    accuracy: the last one tested; settled: no answer to the policy is due now.
     used: how much of its budget, of time or of money, the run has used, 0..1; 1 if it ends here.
     """
 
@@ -102,7 +102,7 @@ class Run:
         if self._scorer is not None and self._evaluate.every_s is not None:
             self._world.tick_at(0.0)
         over_s, over = self.until_s, self._until
-        last, at_once = -1.0, 0
+        last, at_once, too_many = -1.0, 0, AT_ONCE + self._session.policy.context.clients
         while True:
             item = self._world.next()
             if item is None:
@@ -113,7 +113,7 @@ class Run:
                 return self._finish(over_s, over)
             at_once = at_once + 1 if item.at == last else 0
             last = item.at
-            if at_once > AT_ONCE:
+            if at_once > too_many:
                 raise PolicyError(f"a million events at time {last}: the policy goes in circles")
             if isinstance(item, Tick):
                 self._test(item.at)
@@ -123,9 +123,10 @@ class Run:
                     self._world.carry_out(command, item.at)
                 self._after_round(item.at)
             reason = self._reason()
-            standing = self._standing(item.at, reason is not None)
-            for watch in self._watches:
-                watch(standing)
+            if self._watches:
+                standing = self._standing(item.at, reason is not None)
+                for watch in self._watches:
+                    watch(standing)
             if reason is not None:
                 return self._finish(item.at, reason)
 
@@ -137,8 +138,11 @@ class Run:
         return (math.inf, "") if hours is None else (hours * 3600, f"{hours:g} hours are over")
 
     def _standing(self, at: float, over: bool) -> Standing:
-        budget, spent = self._budget, self._session.ledger.spent
-        used = max(at / (budget.time_s or math.inf), spent / (budget.money or math.inf), float(over))
+        budget, used = self._budget, float(over)
+        if budget.time_s is not None:
+            used = max(used, at / budget.time_s)
+        if budget.money is not None:
+            used = max(used, self._session.ledger.spent / budget.money)
         return Standing(at, self._round, self._accuracy, self._world.settled, min(used, 1.0))
 
     def _after_round(self, at: float) -> None:

@@ -7,7 +7,8 @@ from 0: not on the order of the questions, and not on how often one is asked.
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +28,8 @@ BYTES_S_PER_MBPS = 1e6 / 8
 TINY, HUGE = math.ulp(0.0), sys.float_info.max  # the ends of "finite and above 0"
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Speeds of one client in one task.
+class Pace(NamedTuple):
+    """Speeds of one client in one task; a tuple, since one is made for every task.
 
     sample_s: seconds to train the full model on one sample; down_bytes_s, up_bytes_s: bytes a second,
     infinite where the fleet says that the transfer is free; latency_s: seconds a transfer.
@@ -108,18 +108,17 @@ class Fleet:
         jitter = 0.5 on. A task that is probed first has two phases with a jitter of their own, or one
         batch would foretell the whole task.
         """
-        since, base = (
-            self._device(client, counter) if self.behaviour.drift else (0, self._first(client))
-        )
+        drift, jitter = self.behaviour.drift, self.behaviour.jitter
+        since, base = self._device(client, counter) if drift else (0, self._first(client))
         for task, sample_s in self.changes.get(client, ()):
             if since <= task <= counter:
-                base = replace(base, sample_s=sample_s)
-        if not self.behaviour.jitter:
+                base = base._replace(sample_s=sample_s)
+        if not jitter:
             return base
         rng = seeds.generator(self.seed, "jitter", client, counter, phase)
         sample_s = 0.0
         while not sample_s > 0:
-            sample_s = base.sample_s * (1.0 + self.behaviour.jitter * rng.standard_normal())
+            sample_s = base.sample_s * (1.0 + jitter * rng.standard_normal())
         return Pace(sample_s, base.down_bytes_s, base.up_bytes_s, base.latency_s)
 
     def layer_noise(self, client: int, counter: int) -> np.random.Generator | None:

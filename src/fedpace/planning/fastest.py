@@ -15,6 +15,9 @@ class Fastest:
     def __len__(self) -> int:
         return len(self._members)
 
+    def __contains__(self, client: int) -> bool:
+        return client in self._members
+
     def add(self, client: int, total_s: float, upload_s: float) -> None:
         heapq.heappush(self._by_total, (-total_s, client))
         heapq.heappush(self._by_upload, (-upload_s, client))

@@ -181,9 +181,10 @@ class TimelyFL(Policy[TimelyFLSettings]):
         round_.unknown.discard(event.client)
         if round_.interval_s is not None:
             return ()
-        round_.fastest = Fastest(self._k)
-        for client in self._known(round_):
-            self._add_fastest(round_, client)
+        if event.client in round_.fastest:  # or they stay who they are
+            round_.fastest = Fastest(self._k)
+            for client in self._known(round_):
+                self._add_fastest(round_, client)
         return self._decide_or_wait(round_, event.at) if round_.open else self._end(round_, event.at)
 
     def _decide_or_wait(self, round_: _Round, at: float) -> Commands:
@@ -342,6 +343,8 @@ class TimelyFL(Policy[TimelyFLSettings]):
             yield self._cancel(round_, client, "late")
         for update in round_.arrived:
             self._roster.release(update.client)
+        if self.settings.probe == "message":
+            self._rates.clear()  # the next round asks anew
         if not round_.arrived:
             yield Note("empty round: nobody arrived")
         yield Aggregate(

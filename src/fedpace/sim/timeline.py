@@ -1,7 +1,12 @@
-"""How long one task takes one device, and how far it gets. Pure arithmetic, no clock."""
+"""How long one task takes one device, and how far it gets. Pure arithmetic, no clock.
+
+Values that every task needs are named tuples: they are made in a third of a frozen dataclass's time.
+"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,10 +26,10 @@ class Batches:
 
     size: int
     samples: int
+    per_epoch: int = field(init=False)
 
-    @property
-    def per_epoch(self) -> int:
-        return math.ceil(self.samples / self.size)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "per_epoch", math.ceil(self.samples / self.size))
 
     def total(self, work: Work) -> int:
         """Batches that the work asks for."""
@@ -49,8 +54,13 @@ class Batches:
         return epochs * self.per_epoch + min(rest, self.per_epoch - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+@lru_cache(maxsize=10_000)
+def batches_of(size: int, samples: int) -> Batches:
+    """The same object for the same numbers: many clients have as many samples, or nearly."""
+    return Batches(size, samples)
+
+
+class Link(NamedTuple):
     """Seconds to move the whole model and the fixed part of every message."""
 
     latency_s: float
@@ -61,8 +71,7 @@ class Link:
         return self.latency_s + (self.up_s - self.latency_s) * byte_share
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a task comes to. Times are absolute seconds.
 
     steps 0: there is nothing to send, and arrives_at is when the server hears of it. depth, last_depth
@@ -149,19 +158,20 @@ def carry_out(
     Differs: TimelyFL lets the batch run out that the stop time falls into, and is late by it.
     """
     depth = work.depth if work.depth is not None else model.depth
-    sample_s = pace.sample_s * float(model.compute_share[depth - 1])
+    sample_s = pace.sample_s * model.compute_share.item(depth - 1)
     total = batches.total(work)
     steps = max(total, done)
     if work.stop_at is not None and steps > done:
         affordable = max(work.stop_at - begins_at, 0.0) / sample_s + batches.samples_in(done)
         steps = min(steps, max(batches.within(affordable), done, 1))
-    spent_s = sample_s * (batches.samples_in(steps) - batches.samples_in(done))
+    trained, before = batches.samples_in(steps), batches.samples_in(done) if done else 0
+    spent_s = sample_s * (trained - before)
     return Outcome(
         steps=steps,
         full_steps=done,
-        samples=min(batches.samples_in(steps), batches.samples),
-        trained=batches.samples_in(steps),
+        samples=min(trained, batches.samples),
+        trained=trained,
         cut=steps < total,
-        arrives_at=begins_at + spent_s + way.upload_s(float(model.byte_share[depth - 1])),
+        arrives_at=begins_at + spent_s + way.upload_s(model.byte_share.item(depth - 1)),
         depth=depth,
     )

@@ -5,9 +5,10 @@ to weights is the learner's business; the two meet only in task numbers.
 """
 
 import math
+from array import array
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from fedpace.core.commands import (
     GLOBAL,
@@ -43,7 +44,7 @@ from fedpace.fleet.fleet import Fleet, Pace
 from fedpace.sim import layerwise, timeline
 from fedpace.sim.agenda import Agenda, Kind
 from fedpace.sim.learner import Learner
-from fedpace.sim.timeline import Batches, Link, Outcome
+from fedpace.sim.timeline import Batches, Link, Outcome, batches_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +93,38 @@ class World:
         self.learner = learner
         self._fleet = fleet
         self._samples = samples
-        self._model = model
+        self._free = fleet.free_links, fleet.free_download
+        self._steady = fleet.behaviour.layer_times == "steady"
+        self._model, self._model_bytes = model, model.total_bytes
         self._stream = stream
         self._version = 0
         """Of the global model."""
         self._agenda: Agenda[Event | Tick | _Switch] = Agenda()
         self._ticks = 0
+        self._opening: Iterator[Event] | None = self._open_world()
         self._now_due: deque[Event] = deque()
-        self._tasks: dict[int, _Task] = {}
-        self._by_client: dict[int, set[int]] = {}
-        self._counters: dict[int, int] = {}
+        self._probed: dict[int, _Task] = {}
+        """Open tasks that have no work yet; of the others nothing more need be known."""
+        self._online = bytearray(len(samples))
+        self._open: dict[int, tuple[int, ...]] = {}
+        """Open tasks of each client that has any."""
+        self._counters = array("q", bytes(8 * len(samples)))
+        """Tasks that each client has had so far."""
         self._timers: dict[str, float] = {}
-        self._open_world()
 
-    def _open_world(self) -> None:
-        for client in range(len(self._samples)):
-            if self._fleet.presence.online_at_start(client):
-                self._by_client[client] = set()
-                self._agenda.put(0.0, Kind.CLIENT, self._joined(client, 0.0))
+    def _open_world(self) -> Iterator[Event]:
+        """Who is there at the start, and the start itself.
+
+        One at a time: those of a million clients would take half a gigabyte.
+        """
+        presence, clients = self._fleet.presence, range(len(self._samples))
+        for client in clients:
+            self._online[client] = presence.online_at_start(client)
             self._plan_switch(client, 0.0)
-        self._agenda.put(0.0, Kind.CLIENT, Started(0.0))
+        for client in clients:
+            if self._online[client]:
+                yield self._joined(client, 0.0)
+        yield Started(0.0)
 
     def tick_at(self, at: float) -> None:
         """Ask for a Tick, which comes after everything else of that time."""
@@ -128,30 +141,33 @@ class World:
         while True:
             if self._now_due:
                 return self._now_due.popleft()
+            if self._opening is not None:
+                event = next(self._opening, None)
+                if event is not None:
+                    return event
+                self._opening = None
             if len(self._agenda) == self._ticks:
                 return None
             at, entry = self._agenda.pop()
-            match entry:
+            match entry:  # what happens most often comes first
+                case Arrived():
+                    if self._close(entry.client, entry.task):
+                        return entry
+                case Profiled():
+                    if entry.task in self._open.get(entry.client, ()):
+                        return entry
+                case Timer(name=name):
+                    if self._timers.get(name) == at:
+                        del self._timers[name]
+                        return entry
                 case Tick():
                     self._ticks -= 1
                     return entry
                 case _Switch(client=client):
                     self._switch(client, at)
-                case Timer(name=name):
-                    if self._timers.get(name) == at:
-                        del self._timers[name]
-                        return entry
-                case Profiled(task=task):
-                    if task in self._tasks:
-                        return entry
-                case Arrived(task=task):
-                    if task in self._tasks:
-                        self._close(task)
-                        return entry
-                case Failed(task=task):
-                    if task in self._tasks:
-                        self._close(task)
-                        self.learner.forget(task)
+                case Failed():
+                    if self._close(entry.client, entry.task):
+                        self.learner.forget(entry.task)
                         return entry
                 case _:
                     return entry
@@ -165,13 +181,13 @@ class World:
 
     def _switch(self, client: int, at: float) -> None:
         self._plan_switch(client, at)
-        if client not in self._by_client:
-            self._by_client[client] = set()
+        self._online[client] = not self._online[client]
+        if self._online[client]:
             self._now_due.append(self._joined(client, at))
             return
         self._now_due.append(Left(at, client))
-        for task in sorted(self._by_client.pop(client)):
-            del self._tasks[task]
+        for task in sorted(self._open.pop(client, ())):
+            self._probed.pop(task, None)
             self.learner.forget(task)
             self._now_due.append(Failed(at, client, task, "the client left"))
 
@@ -190,14 +206,14 @@ class World:
 
     def carry_out(self, command: Command, at: float) -> None:
         match command:
+            case Train():
+                task = self._probed.pop(command.task, None) or self._begin(command, at)
+                self._train(command, task, at)
             case Probe():
-                self._probe(command, self._open(command, at))
-            case Train(task=number):
-                task = self._tasks.get(number)
-                self._train(command, task if task is not None else self._open(command, at), at)
-            case Cancel(task=number):
-                if number in self._tasks:
-                    self._close(number)
+                task = self._probed[command.task] = self._begin(command, at)
+                self._probe(command, task)
+            case Cancel(client=client, task=number):
+                self._close(client, number)
                 self.learner.forget(number)
             case Drop(task=number):
                 self.learner.forget(number)
@@ -223,19 +239,18 @@ class World:
         finite = tuple(v if v is not None and math.isfinite(v) else None for v in values)
         self._now_due.append(Measured(at, request, finite))
 
-    def _open(self, command: Probe | Train, at: float) -> _Task:
+    def _begin(self, command: Probe | Train, at: float) -> _Task:
         client = command.client
-        counter = self._counters.get(client, 0)
+        counter = self._counters[client]
         self._counters[client] = counter + 1
         pace = self._fleet.pace(client, counter)
         share = command.work.width if isinstance(command, Train) else None
         thin = None if share is None else self._model.width(share)
-        whole = self._link(pace, self._model.total_bytes)
+        whole = self._link(pace, self._model_bytes)
         way = whole if thin is None else self._link(pace, thin.bytes)
         data = self._data(client, at)
         task = _Task(command, counter, at, at + way.down_s, pace, whole, way, *data, thin)
-        self._tasks[command.task] = task
-        self._by_client[client].add(command.task)
+        self._open[client] = (*self._open.get(client, ()), command.task)
         self.learner.opened(command.task, command.slot)
         gone_after = self._fleet.dropout_at(client, counter)
         if gone_after is not None:
@@ -245,7 +260,7 @@ class World:
         return task
 
     def _link(self, pace: Pace, model_bytes: int) -> Link:
-        return timeline.link(pace, model_bytes, self._fleet.free_links, self._fleet.free_download)
+        return timeline.link(pace, model_bytes, *self._free)
 
     def _put(self, event: Profiled | Arrived | Failed) -> None:
         if not math.isfinite(event.at):
@@ -254,19 +269,27 @@ class World:
             )
         self._agenda.put(event.at, Kind.CLIENT, event)
 
-    def _close(self, number: int) -> None:
-        client = self._tasks.pop(number).command.client
-        self._by_client[client].discard(number)
+    def _close(self, client: int, number: int) -> bool:
+        """The task is over; False: it was already."""
+        tasks = self._open.get(client, ())
+        if number not in tasks:
+            return False
+        self._probed.pop(number, None)
+        if len(tasks) > 1:
+            self._open[client] = tuple(task for task in tasks if task != number)
+        else:
+            del self._open[client]
+        return True
 
     def _probe(self, command: Probe, task: _Task) -> None:
-        batches = Batches(command.batch_size, task.samples)
+        batches = batches_of(command.batch_size, task.samples)
         rates = timeline.rates(batches, task.pace, task.whole)
         task.probed_at = task.computing_from + (0.0 if self._fleet.free_probe else rates.batch_s)
         self._put(Profiled(task.probed_at + task.way.latency_s, command.client, command.task, rates))
 
     def _train(self, command: Train, task: _Task, at: float) -> None:
         work, client = command.work, command.client
-        batches = Batches(work.batch_size, task.samples)
+        batches = batches_of(work.batch_size, task.samples)
         done, begins_at = 0, task.computing_from
         if isinstance(task.command, Probe):
             done, begins_at = timeline.progress_since_probe(
@@ -283,9 +306,10 @@ class World:
         if not outcome.steps:
             self._put(Failed(outcome.arrives_at, client, command.task, "no layer was done in time"))
             return
-        thin = task.thin
+        thin, later_s, more_bytes = task.thin, 0.0, 0
         up_bytes = self._model.suffix_bytes[outcome.depth - 1] if thin is None else thin.bytes
-        later_s, more_bytes = self._estimates(work, task, batches, outcome)
+        if work.estimate is not None and not self._fleet.free_estimates:
+            later_s, more_bytes = self._estimates(work, task, batches, outcome)
         arrived = Arrived(
             outcome.arrives_at + later_s,
             client,
@@ -310,22 +334,20 @@ class World:
         self, work: Work, task: _Task, batches: Batches, outcome: Outcome
     ) -> tuple[float, int]:
         """Seconds and bytes that estimates add."""
-        if work.estimate is None or self._fleet.free_estimates:
-            return 0.0, 0
         last = batches.samples_in(outcome.steps) - batches.samples_in(outcome.steps - 1)
-        whole_bytes = self._model.total_bytes if task.thin is None else task.thin.bytes
+        whole_bytes = self._model_bytes if task.thin is None else task.thin.bytes
         later_s = timeline.estimate_s(work, last, _thinned(task.pace, task.thin), task.way)
         return later_s, whole_bytes if work.estimate == "gradient" else 0
 
     def _outcome(
         self, work: Work, client: int, task: _Task, batches: Batches, done: int, begins_at: float
     ) -> Outcome:
-        pace = _thinned(task.pace, task.thin)
-        noise = self._fleet.layer_noise(client, task.counter)
+        pace = task.pace if task.thin is None else _thinned(task.pace, task.thin)
+        noise = None if self._steady else self._fleet.layer_noise(client, task.counter)
         if noise is None and work.stop_in is None:
             return timeline.carry_out(work, batches, pace, task.way, self._model, done, begins_at)
         return layerwise.carry_out(work, batches, pace, task.way, self._model, done, begins_at, noise)
 
 
 def _thinned(pace: Pace, thin: Width | None) -> Pace:
-    return pace if thin is None else replace(pace, sample_s=pace.sample_s * thin.compute)
+    return pace if thin is None else pace._replace(sample_s=pace.sample_s * thin.compute)

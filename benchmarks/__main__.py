@@ -5,6 +5,7 @@ from importlib import import_module
 
 NAMES = (
     "timing_only",
+    "million",
     "deadlines",
     "coopt",
     "partial_training",

@@ -192,6 +192,8 @@ def test_an_answer_that_nobody_asked_for_is_ignored_and_a_wanted_one_is_heard():
     ("events", "complaint"),
     [
         ([JOIN, JOIN], "online already"),
+        ([Joined(0.0, -1, 5)], "client -1 joined; number clients from 0"),
+        ([Joined(0.0, 10**12, 5)], "number clients from 0"),
         ([Joined(0.0, 0, 0)], "0 samples"),
         ([Started(2.0), Left(1.0, 0)], "in order"),
         ([Started(float("nan"))], "in order"),

@@ -53,6 +53,10 @@ from fedpace.core.facts import Fact, Finished, Ignored, Spent
 from fedpace.core.policy import Policy
 
 
+MOST_CLIENTS = 10**8
+"""What is kept of clients lies at the place of their number; a wrong one must not take all memory."""
+
+
 class Recorder(Protocol):
     """Where a session writes what happens; a Journal is one."""
 
@@ -185,6 +189,8 @@ class Session:
                     return False
                 del self._timers[name]
             case Joined(client=client, samples=samples):
+                if not 0 <= client < MOST_CLIENTS:
+                    raise PeerError(f"client {client} joined; number clients from 0 on, without gaps")
                 if client in self._online:
                     raise PeerError(f"client {client} joined, but is online already")
                 if client in self._busy:

@@ -52,7 +52,6 @@ from fedpace.core.events import (
 from fedpace.core.facts import Fact, Finished, Ignored, Spent
 from fedpace.core.policy import Policy
 
-
 MOST_CLIENTS = 10**8
 """What is kept of clients lies at the place of their number; a wrong one must not take all memory."""
 

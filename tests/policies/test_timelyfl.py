@@ -283,6 +283,21 @@ def test_history_saves_the_probe_once_speeds_are_known(stage):
     assert of(SetTimer, following)[0].at - began == pytest.approx(22)  # the rates last measured
 
 
+def test_whoever_history_says_is_too_slow_is_measured_again(stage):
+    on = stage(TimelyFL, clients=2, k=1, probe="history")
+    for client in range(2):
+        commands = on.profile(2.0, client, rates(10, 1, 1))
+    on.arrive(11.0, 0, rates=rates(10, 1, 1))
+    on.arrive(11.0, 1, rates=rates(10, 100, 100))  # its line was bad, once
+    second = on.tell(Timer(of(SetTimer, commands)[0].at, END))
+    assert [train.client for train in of(Train, second)] == [0]
+    assert of(Probe, second) == []
+    on.arrive(20.0, 0, rates=rates(10, 1, 1))
+    third = on.tell(Timer(of(SetTimer, second)[0].at, END))
+    assert [probe.client for probe in of(Probe, third)] == [1]
+    assert [train.client for train in of(Train, third)] == [0]
+
+
 def test_with_history_a_newcomer_is_probed_and_fitted_into_the_running_interval(stage):
     on = stage(TimelyFL, clients=3, n=3, k=1, probe="history")
     for client in range(3):

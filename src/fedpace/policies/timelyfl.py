@@ -310,7 +310,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
         if client in round_.probed:
             yield self._cancel(round_, client, reason)
         else:
-            del round_.open[client]
+            del round_.open[client], self._rates[client]  # it is asked again when it is drawn next
             self._roster.release(client)
             yield Note(f"not asked: {reason}", client)
 

@@ -236,9 +236,10 @@ class FedAT(Policy[FedATSettings]):
             del self._busy_in[update.client]
         if one.arrived:
             samples = [self._roster.samples(update.client) for update in one.arrived]
+            total = sum(samples)
             yield Aggregate(
                 tuple(update.task for update in one.arrived),
-                tuple(count / sum(samples) for count in samples),
+                tuple(count / total for count in samples),
                 rule="mix",
                 slot=f"tier-{tier}",
             )

@@ -13,6 +13,7 @@ NAMES = (
     "overhead",
     "stacked",
     "net",
+    "jobs",
 )  # memory is told best before torch is in
 
 unknown = sorted(set(sys.argv[1:]) - set(NAMES))

@@ -42,6 +42,12 @@ Set = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete what the folder holds first.")]
 Device = Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where clients train.")]
+Together = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METHOD", help='Same as --set train.together=METHOD: "one by one", stacked, auto, ...'
+    ),
+]
 
 
 @app.command()
@@ -52,6 +58,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for the results [below runs/].")] = None,
     workers: Annotated[int, typer.Option(help="Processes that train; results do not change.")] = 1,
     device: Device = "cpu",
+    together: Together = None,
     timing_only: Annotated[
         bool, typer.Option("--timing-only", help="No training: time alone.")
     ] = False,
@@ -68,6 +75,8 @@ def run(
         overrides.append(f"seed={seed}")
     if timing_only:
         overrides.append("timing_only=true")
+    if together is not None:
+        overrides.append(f"train.together={json.dumps(together)}")
     settings = _load(config, overrides)
     label = policy or settings.policy
     folder = out or Path("runs") / _slug(settings.name) / _slug(label) / f"seed-{settings.seed}"
@@ -97,6 +106,7 @@ def compare(
         int | None, typer.Option(help="Runs at the same time [one a core, 4 on a GPU].")
     ] = None,
     device: Device = "cpu",
+    together: Together = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     set_: Set = None,
@@ -112,6 +122,8 @@ def compare(
         overrides.append(f"compare.policies={json.dumps(labels)}")
     if seeds is not None:
         overrides.append(f"compare.seeds={seeds}")
+    if together is not None:
+        overrides.append(f"train.together={json.dumps(together)}")
     settings = _load(config, overrides)
     folder = out or Path("runs") / _slug(settings.name)
     with _running() as bars:

@@ -5,12 +5,15 @@ import os
 import select
 import subprocess
 import sys
+from multiprocessing.shared_memory import SharedMemory
 
+import numpy as np
 import pytest
 import torch
 
 from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
 from fedpace.learn.pool import Processes, Serial, single_thread
+from fedpace.learn.task import Task
 from fedpace.learn.train import Job, Trainer, TrainSettings
 from fedpace.learn.weights import Weights
 from tests.learn.learning_toys import OnlyHere, crashing, normed, plain, task
@@ -57,12 +60,60 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
     assert multiprocessing.active_children() == []
 
 
-def test_a_worker_that_dies_is_an_error_that_names_the_tasks():
+@pytest.mark.parametrize("method", ["one by one", "stacked"])
+def test_a_worker_that_dies_is_an_error_that_names_the_task(method):
     trainer = Trainer(task(crashing), TrainSettings(), 1)
     jobs = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
-    with Processes(trainer, 1) as processes, pytest.raises(FedpaceError, match=r"tasks \[4, 5\]"):
+    within = Serial if method == "one by one" else Stack
+    which = "task 4" if method == "one by one" else r"tasks \[4, 5\]"
+    with (
+        Processes(trainer, 1, within) as processes,
+        pytest.raises(FedpaceError, match=f"{which} ended abruptly, with exit code 3"),
+    ):
         processes.train(jobs)
     assert multiprocessing.active_children() == []
+
+
+def test_large_arrays_weights_and_updates_lie_in_shared_memory_that_is_given_back():
+    draw = np.random.default_rng(0)
+    inputs, targets = draw.normal(size=(20_000, 4)).astype(np.float32), draw.integers(0, 3, 20_000)
+    shares = np.split(np.arange(20_000), 4)
+    whole = Task(plain, (inputs, targets), (inputs[:9], targets[:9]), shares)
+    trainer = Trainer(whole, TrainSettings(), 1)
+    versions = [trainer.initial()]
+    for _ in range(4):
+        versions.append(moved(versions[-1]))
+    jobs = [(Job(number % 4, number, 2, 0, 4, 5), versions[number % 5]) for number in range(20)]
+    expected = Serial(trainer).train(jobs)
+    with Processes(trainer, 2) as processes:
+        assert len(processes._packed) < inputs.nbytes + targets.nbytes
+        found = processes.train(jobs)
+        blocks = list(processes._blocks._all.values())
+        assert len(blocks) == 9  # 2 arrays, 5 versions and the results of 2 workers
+        again = processes.train(jobs[10:])
+        assert list(processes._blocks._all.values()) == blocks
+    for block in blocks:
+        with pytest.raises(FileNotFoundError):
+            SharedMemory(block.name)
+    for one, other in zip([*found, *again], [*expected, *expected[10:]], strict=True):
+        assert torch.equal(one.params, other.params)
+
+
+def test_jobs_after_a_failure_are_trained_as_ever():
+    trainer = Trainer(task(plain), TrainSettings(), 1)
+    good = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(6)]
+    wrong = [(Job(0, 9, 1, 0, 9, 5), trainer.initial())]
+    with Processes(trainer, 2) as processes:
+        with pytest.raises(PolicyError, match="depth 9") as caught:
+            processes.train(good + wrong)
+        assert "in run" in "".join(caught.value.__notes__)
+        assert len(processes.train(good)) == 6
+
+
+class Stack(Serial):
+    """Takes jobs as a stack does."""
+
+    appetite = 2
 
 
 def test_a_model_that_cannot_be_sent_to_a_worker_is_refused_at_once():

@@ -1,8 +1,8 @@
-"""Where clients train: on the CPU, or one at a time on a CUDA GPU.
+"""Where clients train: on the CPU, or on a CUDA GPU.
 
 What is reproducible on a GPU: batch orders and seeds are those of the CPU, arithmetic is float32 (TF32
-only where `train.precision` says so), and convolutions are deterministic. Sums run in another order
-than on a CPU, so that weights differ by rounding, which training amplifies; dropout draws other
+or bf16 only where `train.precision` says so), and convolutions are deterministic. Sums run in another
+order than on a CPU, so that weights differ by rounding, which training amplifies; dropout draws other
 numbers. The same GPU, driver and torch give the same bits again where every operator of the model is
 deterministic; gradients of scatter, interpolation and some pooling are not. No time in a journal
 depends on the device. Weights of a round go to the GPU once, and the updates of this process stay there
@@ -39,14 +39,16 @@ def open_device(name: str) -> torch.device:
 
 
 @contextmanager
-def at_work(device: torch.device, tf32: bool = False) -> Iterator[None]:
-    """While entered, `device` is the current one and computes float32 as a CPU does.
+def at_work(device: torch.device, precision: str = "float32") -> Iterator[None]:
+    """While entered, `device` is the current one; float32 is computed as a CPU does.
 
-    tf32: products keep 10 bits of a factor's mantissa instead of 23, which tensor cores are built for.
+    precision "tf32": products keep 10 bits of a factor's mantissa instead of 23, which tensor cores
+    are built for; "bf16": 7 bits, and what they give has no more. A CPU knows float32 only.
     """
     if device.type == "cpu":
         yield
         return
+    tf32 = precision == "tf32"
     usual, wanted = torch.get_float32_matmul_precision(), "high" if tf32 else "highest"
     if usual != wanted:
         torch.set_float32_matmul_precision(wanted)
@@ -54,6 +56,8 @@ def at_work(device: torch.device, tf32: bool = False) -> Iterator[None]:
         with (
             torch.cuda.device(device),
             cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32),
+            # Weights that were cast are not kept: a graph that is captured would go on with them.
+            torch.autocast("cuda", torch.bfloat16, precision == "bf16", cache_enabled=False),
         ):
             yield
     finally:

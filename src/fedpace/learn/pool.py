@@ -1,27 +1,27 @@
 """Who trains: this process, or several of its own that end with it. The results are the same bits."""
 
+import os
 import pickle
 import signal
+import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.shared_memory import SharedMemory
 from typing import Protocol, Self
 
-import numpy as np
 import torch
 
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.process import end_with_parent
+from fedpace.learn import shared
+from fedpace.learn.shared import Attached, Blocks, Shelf, Sizes, Told
 from fedpace.learn.train import Job, Trainer
-from fedpace.learn.weights import Estimates, Update, Weights
-
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""params, buffers and counters on the wire; torch would pass tensors by file descriptors."""
-
-Result = tuple[int, Arrays, float, float | None, Estimates | None, np.ndarray | None]
-"""An update on the wire: depth, vectors, effort, width, estimates, gradient."""
+from fedpace.learn.weights import Update, Weights
 
 _CHUNKS_A_WORKER = 4
 
@@ -77,10 +77,30 @@ class Serial:
         self.close()
 
 
+@dataclass(slots=True)
+class _Worker:
+    """A process; results: where it puts updates; chunk: places of the jobs that it is at."""
+
+    process: BaseProcess
+    line: Connection
+    results: SharedMemory | None = None
+    room: int = 0
+    chunk: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Jobs, each with the block of the weights that it starts from, and the block for updates."""
+
+    jobs: list[tuple[Job, str]]
+    results: str
+
+
 class Processes:
     """Trains in `workers` processes of one thread each; they start with the first jobs.
 
-    Weights and updates go through the CPU, whatever device trains.
+    The task's arrays, weights and updates lie in shared memory: nothing is copied for a task but its
+    update, once. Weights and updates go through the CPU, whatever device trains.
     within: makes the executor of each process.
     """
 
@@ -89,55 +109,130 @@ class Processes:
     ) -> None:
         if workers < 1:
             raise ConfigError(f"workers is {workers}; set it to 1 or more")
+        end = trainer.layout.start(0)
+        self._sizes = Sizes(end.counters, end.params, end.buffers)
+        self._blocks = Blocks()
+        self._shelf = Shelf(self._blocks, self._sizes)
         try:
-            packed = pickle.dumps((trainer, within))
+            self._packed = self._blocks.packed((trainer, within))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
+            self._blocks.close()
             raise ConfigError(
                 f"the task cannot be sent to worker processes: {error}; define its model, loss and "
                 "accuracy at module level, not as lambdas or inside functions, or use workers=1"
             ) from error
-        self._workers = workers
-        self._each = within(trainer).appetite
-        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (packed,))
+        self._count, self._each = workers, within(trainer).appetite
+        self._workers: list[_Worker] = []
 
     @property
     def appetite(self) -> int:
-        return self._workers * self._each
+        return self._count * self._each
 
     def train(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
+        if not jobs:
+            return []
         fills = -(-len(jobs) // self.appetite)  # chunks should not get smaller than a worker can use
-        chunks = _chunks([job for job, _ in jobs], self._workers * min(fills, _CHUNKS_A_WORKER))
-        futures: list[Future[list[Result]]] = []
-        results: list[Update | None] = [None] * len(jobs)
-        done = 0
+        chunks = _chunks([job for job, _ in jobs], self._count * min(fills, _CHUNKS_A_WORKER))
+        names = self._shelf.put([weights for _, weights in jobs])
+        found: dict[int, Update] = {}
+        failure: Exception | None = None
+        waiting, workers = deque(chunks), self._started()
         try:
-            futures.extend(
-                self._pool.submit(_work, *_pack([jobs[i] for i in chunk])) for chunk in chunks
-            )
-            for chunk, future in zip(chunks, futures, strict=True):
-                for index, result in zip(chunk, future.result(), strict=True):
-                    results[index] = _update(*result)
-                done += 1
-        except BrokenProcessPool as error:
-            tasks = sorted(jobs[i][0].task for chunk in chunks[done:] for i in chunk)
-            raise FedpaceError(
-                f"a worker process ended abruptly; tasks {tasks} were not finished. Use fewer workers "
-                "if memory ran out; a script must keep its run under `if __name__ == '__main__':`"
-            ) from error
-        finally:
-            for future in futures:
-                future.cancel()
-        return [update for update in results if update is not None]
+            while True:
+                for worker in workers:
+                    if waiting and not worker.chunk and failure is None:
+                        worker.chunk = waiting.popleft()
+                        self._send(worker, [(jobs[i][0], names[id(jobs[i][1])]) for i in worker.chunk])
+                busy = [worker for worker in workers if worker.chunk]
+                if not busy:
+                    break
+                ready = wait([worker.line for worker in busy])
+                for worker in (one for one in busy if one.line in ready):
+                    answer = self._answer(worker, jobs)
+                    if isinstance(answer, Exception):
+                        failure = failure or answer  # the others' answers are still to be taken
+                    else:
+                        found |= dict(zip(worker.chunk, answer, strict=True))
+                    worker.chunk = []
+        except BaseException:
+            self._end()  # some are at jobs whose answers nobody will take
+            raise
+        if failure is not None:
+            raise failure
+        return [found[number] for number in range(len(jobs))]
 
     def close(self) -> None:
         """End the processes, after the jobs they are at."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for worker in self._workers:
+            try:
+                worker.line.send_bytes(b"")
+            except OSError:  # it has ended already
+                continue
+        for worker in self._workers:
+            worker.process.join()
+        self._end()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
         self.close()
+
+    def _started(self) -> list[_Worker]:
+        spawn = get_context("spawn")
+        while len(self._workers) < self._count:
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=_work, args=(theirs, self._sizes), daemon=True)
+            process.start()
+            theirs.close()
+            self._workers.append(_Worker(process, ours))
+            try:
+                ours.send_bytes(self._packed)
+            except OSError:  # told by the answer that never comes
+                continue
+        return self._workers
+
+    def _send(self, worker: _Worker, jobs: list[tuple[Job, str]]) -> None:
+        if worker.results is None or worker.room < len(jobs):
+            if worker.results is not None:
+                self._blocks.drop(worker.results)
+            worker.room = max(len(jobs), 2 * worker.room)
+            worker.results = self._blocks.new(shared.results_bytes(self._sizes, worker.room))
+        shared.note_task(worker.results, shared.IDLE)
+        try:
+            worker.line.send_bytes(pickle.dumps(_Order(jobs, worker.results.name)))
+        except OSError:  # told by the answer that never comes
+            return
+
+    def _answer(self, worker: _Worker, jobs: Sequence[tuple[Job, Weights]]) -> list[Update] | Exception:
+        """What a worker's chunk came to; raises where there is no worker any more."""
+        try:
+            answer: list[Told] | Exception = worker.line.recv()
+        except (EOFError, OSError) as error:
+            worker.process.join()
+            at = shared.IDLE if worker.results is None else shared.noted_task(worker.results)
+            tasks = sorted(jobs[i][0].task for i in worker.chunk)
+            which = f"task {at}" if at != shared.IDLE else f"tasks {tasks}"
+            raise FedpaceError(
+                f"the worker process that trained {which} ended abruptly, with exit code "
+                f"{worker.process.exitcode}. Use fewer workers if memory ran out; a script must keep "
+                "its run under `if __name__ == '__main__':`"
+            ) from error
+        if isinstance(answer, Exception) or worker.results is None:
+            return answer if isinstance(answer, Exception) else FedpaceError("there are no results")
+        return [
+            shared.read_update(worker.results, number, self._sizes, told)
+            for number, told in enumerate(answer)
+        ]
+
+    def _end(self) -> None:
+        for worker in self._workers:
+            worker.process.terminate()
+            worker.process.join()
+            worker.process.close()
+            worker.line.close()
+        self._workers = []
+        self._blocks.close()
 
 
 def _chunks(jobs: Sequence[Job], most: int) -> list[list[int]]:
@@ -152,66 +247,56 @@ def _chunks(jobs: Sequence[Job], most: int) -> list[list[int]]:
     return [groups[g] for g in order]
 
 
-def _pack(jobs: Sequence[tuple[Job, Weights]]) -> tuple[list[Arrays], list[tuple[Job, int]]]:
-    """Distinct weights once, and for each job which of them it starts from."""
-    places: dict[int, int] = {}
-    arrays: list[Arrays] = []
-    packed = []
-    for job, weights in jobs:
-        if id(weights) not in places:
-            places[id(weights)] = len(arrays)
-            arrays.append(_arrays(weights))
-        packed.append((job, places[id(weights)]))
-    return arrays, packed
+# What follows runs in the workers.
 
 
-def _arrays(numbers: Weights | Update) -> Arrays:
-    params, buffers, counters = (
-        one.cpu().numpy() for one in (numbers.params, numbers.buffers, numbers.counters)
-    )
-    return params, buffers, counters
-
-
-def _update(
-    depth: int,
-    arrays: Arrays,
-    effort: float,
-    width: float | None,
-    estimates: Estimates | None,
-    slope: np.ndarray | None,
-) -> Update:
-    params, buffers, counters = map(torch.from_numpy, arrays)
-    gradient = None if slope is None else torch.from_numpy(slope)
-    return Update(depth, params, buffers, counters, effort, width, estimates, gradient)
-
-
-# What follows runs in the workers. A worker keeps its executor here, because an initializer has no
-# other way to hand it to the calls that come later; in the parent process it stays None.
-_executor: Executor | ConfigError | None = None
-
-
-def _start(packed: bytes) -> None:
-    global _executor
+def _work(line: Connection, sizes: Sizes) -> None:
+    """Carry out orders until there are no more."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the workers
     single_thread()
+    made, attached = _made(line.recv_bytes()), Attached()
+    while packed := line.recv_bytes():
+        try:
+            if isinstance(made, Exception):
+                raise made
+            _reply(line, _carried_out(made, pickle.loads(packed), attached, sizes))
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            _reply(line, error)
+    os._exit(0)  # arrays still lie in blocks, which the interpreter would complain about
+
+
+def _made(packed: bytes) -> Executor | ConfigError:
     try:
         trainer, within = pickle.loads(packed)
-        _executor = within(trainer)
-    except Exception as error:  # kept, since an initializer that raises only breaks the pool
-        _executor = ConfigError(
+        executor: Executor = within(trainer)
+        return executor
+    except Exception as error:
+        return ConfigError(
             f"a worker process could not rebuild the task: {error!r}; define its model, loss and "
             "accuracy in a module that can be imported, or use workers=1"
         )
 
 
-def _work(weights: list[Arrays], jobs: list[tuple[Job, int]]) -> list[Result]:
-    if _executor is None or isinstance(_executor, ConfigError):
-        raise _executor or FedpaceError("this process is no worker")
-    starts = [Weights(*map(torch.from_numpy, arrays)) for arrays in weights]
-    results = []
-    for update in _executor.train([(job, starts[place]) for job, place in jobs]):
-        slope = None if update.gradient is None else update.gradient.cpu().numpy()
-        one = update.depth, _arrays(update), update.effort, update.width, update.estimates, slope
-        results.append(one)
-    return results
+def _carried_out(executor: Executor, order: _Order, attached: Attached, sizes: Sizes) -> list[Told]:
+    block = attached.block(order.results)
+    starts = {name: attached.weights(name, sizes) for _, name in order.jobs}
+    work = [(job, starts[name]) for job, name in order.jobs]
+    told: list[Told] = []
+    # An executor that trains one by one is given one job at a time, so that a crash names its task.
+    groups = [work] if executor.appetite > 1 else [[one] for one in work]
+    for group in groups:
+        shared.note_task(block, group[0][0].task if len(group) == 1 else shared.IDLE)
+        for update in executor.train(group):
+            told.append(shared.write_update(block, len(told), sizes, update))
+    return told
+
+
+def _reply(line: Connection, answer: "list[Told] | Exception") -> None:
+    try:
+        packed = pickle.dumps(answer)
+        pickle.loads(packed)  # an error whose arguments are not its message's cannot be read
+    except Exception:
+        packed = pickle.dumps(FedpaceError(f"a worker process failed: {answer!r}"))
+    line.send_bytes(packed)

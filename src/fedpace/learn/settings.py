@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 from fedpace.core.errors import ConfigError
 from fedpace.core.schedule import check_steps
 
+Method = Literal["one by one", "stacked", "compiled"]
+"""How many clients are trained: each alone, many in one call, or in one call of compiled code."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
@@ -22,8 +25,14 @@ class TrainSettings:
     epochs: Annotated[int, "local epochs, where the policy does not choose them"] = 1
     steps: Annotated[int | None, "local steps (batches) instead of epochs"] = None
     precision: Annotated[
-        Literal["float32", "tf32"], "of products on a GPU; tf32 is quicker and less exact"
+        Literal["float32", "tf32", "bf16"],
+        "of products on a GPU; tf32 is quicker and less exact, bf16 more so, with weights in float32",
     ] = "float32"
+    together: Annotated[
+        Literal["by kind", "one by one", "stacked", "compiled", "auto"],
+        "clients that one call trains; by kind: dense layers and, on a GPU, all models are stacked; "
+        "compiled: on a GPU, by torch.compile; auto: what is measured to be quicker, and remembered",
+    ] = "by kind"
     decay: Annotated[float, "lr of round t (from 0) is lr / (1 + decay * t); 0 keeps it"] = 0.0
 
     def __post_init__(self) -> None:

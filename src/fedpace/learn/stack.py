@@ -83,22 +83,23 @@ class Batch:
 class Batches:
     """The batches of several jobs, step by step, as each would draw them alone.
 
-    padded: those of a step that are short are filled up with samples that have the target IGNORED.
-    Otherwise batches of the same size come together.
+    padded: short ones are filled up with samples that have the target IGNORED, always to the jobs'
+    batch size, so that no sum depends on the others in the stack. Otherwise batches of the same size
+    come together.
     """
 
     def __init__(self, trainer: Trainer, jobs: Sequence[Job], padded: bool) -> None:
         self._gather = trainer.gather
         self._places = [_places(trainer, job) for job in jobs]
-        self._padded = padded
+        self._fill_to = jobs[0].batch_size if padded else 0
 
     def next(self, alive: int) -> list[Batch]:
         """The next batch of each of the first `alive` jobs."""
         places = [next(one) for one in self._places[:alive]]
         sizes = np.array([len(one) for one in places])
-        if (sizes == sizes[0]).all():
+        if (sizes == max(self._fill_to, sizes[0])).all():
             return [self._gathered(np.stack(places))]
-        if self._padded:
+        if self._fill_to:
             return [self._filled(places, sizes)]
         found = []
         for size in np.unique(sizes):
@@ -114,8 +115,8 @@ class Batches:
         return Batch(inputs, targets, chosen)
 
     def _filled(self, places: list[np.ndarray], sizes: np.ndarray) -> Batch:
-        real = np.arange(sizes.max()) < sizes[:, None]
-        filled = np.full(real.shape, places[int(sizes.argmax())][0])
+        real = np.arange(self._fill_to) < sizes[:, None]
+        filled = np.full(real.shape, places[0][0])
         filled[real] = np.concatenate(places)
         batch = self._gathered(filled)
         batch.targets[torch.from_numpy(~real).to(batch.targets.device)] = IGNORED

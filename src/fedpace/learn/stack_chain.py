@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from fedpace.learn.layers import Layout
 from fedpace.learn.stack import IGNORED
+from fedpace.learn.train import Trainer
 
 Kind = Literal["relu", "tanh", "sigmoid"]
 
@@ -75,7 +76,7 @@ class Chain:
         below = [inputs.flatten(2)]
         for layer in self._layers:
             out = _product(below[-1], params, layer)
-            below.append(out if layer.activation is None else getattr(out, layer.activation + "_")())
+            below.append(_activated(layer.activation, out))
         slope = _slope(below.pop(), targets)
         for number in reversed(range(len(self._layers))):
             layer, inside = self._layers[number], below.pop()
@@ -128,6 +129,12 @@ def chain(
     return Chain(layers)
 
 
+def chain_of(trainer: Trainer) -> Chain | None:
+    """The trainer's full model as a Chain, where it is one."""
+    task, body = trainer.task, trainer.body(None)
+    return chain(body.model, body.layout, task.train[0][0], task.train[1], task.loss)
+
+
 def _hooked(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
@@ -137,6 +144,15 @@ def _product(inputs: Tensor, params: Sequence[Tensor], layer: _Dense) -> Tensor:
     if layer.bias is None:
         return torch.bmm(inputs, weight)
     return torch.baddbmm(params[layer.bias].unsqueeze(1), inputs, weight)
+
+
+def _activated(kind: Kind | None, out: Tensor) -> Tensor:
+    """In place. torch's own sigmoid rounds a number by its place in the tensor."""
+    if kind == "sigmoid":
+        return out.neg_().exp_().add_(1).reciprocal_()
+    if kind == "tanh":
+        return out.tanh_()
+    return out.relu_() if kind == "relu" else out
 
 
 def _slope(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from fedpace.learn.device import at_work, drawing, open_device
 from fedpace.learn.stack import Batch, Stack
-from fedpace.learn.stack_chain import chain
+from fedpace.learn.stack_chain import chain_of
 from fedpace.learn.stack_groups import stack_size
 from fedpace.learn.stack_steps import (
     ELEMENTWISE,
@@ -60,11 +60,11 @@ def find_way(trainer: Trainer, batch_size: int, depth: int, after_full: bool) ->
     settings, task, body = trainer.settings, trainer.task, trainer.body(None)
     if settings.optimiser not in ELEMENTWISE or settings.options.get("differentiable"):
         raise CannotStack(f"optimiser {settings.optimiser} is not known to work number by number")
-    row = chain(body.model, body.layout, task.train[0][0], task.train[1], task.loss)
+    row = chain_of(trainer)
     names = [name for layer in body.layout.layers for name in layer.params]
     gradients: Gradients = Vmapped(body.model, task.loss, names) if row is None else Chained(row)
     device, whole = open_device(trainer.device), body.layout.depth
-    with at_work(device, settings.precision == "tf32"), drawing(device, 0):
+    with at_work(device, settings.precision), drawing(device, 0):
         probe = _Probe(trainer, gradients, batch_size)
         parts = [body.cut(one) for one in ({depth, whole} if after_full else {depth})]
         for part in parts:

@@ -32,7 +32,7 @@ class StackTrainer:
         depth, whole = chosen[0].depth, body.layout.depth
         full_steps = chosen[0].full_steps if depth < whole else 0
         here = {id(weights): weights.on(self._device) for _, weights in jobs}
-        with at_work(self._device, settings.precision == "tf32"):
+        with at_work(self._device, settings.precision):
             stack = Stack(body.bound, [here[id(jobs[number][1])] for number in order])
             batches = Batches(self._trainer, chosen, self._padded)
             self._steps.begin(step_size(settings.lr, settings.decay, chosen[0].version))

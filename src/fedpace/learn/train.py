@@ -126,8 +126,7 @@ class Trainer:
     ) -> Iterator[Weights]:
         """While entered, `body` trains a task that starts from its part of `weights`; gives that."""
         seed = torch_seed(self.seed, "train", client, task)
-        tf32 = self.settings.precision == "tf32"
-        with at_work(self._device, tf32), drawing(self._device, seed):
+        with at_work(self._device, self.settings.precision), drawing(self._device, seed):
             old = body.take(self._here(weights))
             body.bound.load(old)
             body.begin(step_size(self.settings.lr, self.settings.decay, version))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from fedpace.core.commands import GLOBAL
@@ -14,6 +15,8 @@ from fedpace.learn.evaluate import Evaluator
 from fedpace.learn.pool import Processes, Serial
 from fedpace.learn.profile import Method
 from fedpace.learn.settings import ServerSettings, TrainSettings
+from fedpace.learn.stack_choice import choose, usual_memo
+from fedpace.learn.stacked import Stacked
 from fedpace.learn.store import ModelStore
 from fedpace.learn.task import Task
 from fedpace.learn.train import Trainer
@@ -68,7 +71,9 @@ class Learning:
     ) -> LazyLearner:
         """A learner at the model's initial weights; `stack` ends its processes."""
         trainer = self._trainer
-        executor = Serial(trainer) if workers == 1 else Processes(trainer, workers)
+        method = choose(trainer, usual_memo())
+        within = Serial if method == "one by one" else partial(Stacked, method=method)
+        executor = within(trainer) if workers == 1 else Processes(trainer, workers, within)
         stack.enter_context(executor)
         evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
         self._store = ModelStore(trainer.layout, trainer.initial(), server, evaluator, trainer.slim)

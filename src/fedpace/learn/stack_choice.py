@@ -1,0 +1,143 @@
+"""Which way many clients are trained: by a rule, as it is told, or by a short measurement."""
+
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedpace.learn.device import open_device
+from fedpace.learn.job import Job
+from fedpace.learn.plain import layout_digest
+from fedpace.learn.pool import Executor, Serial
+from fedpace.learn.settings import Method
+from fedpace.learn.stack_chain import chain_of
+from fedpace.learn.stack_groups import Work
+from fedpace.learn.stacked import Stacked
+from fedpace.learn.train import Trainer
+
+_STEPS, _JOBS, _REPEATS = 3, 64, 3
+_BUDGET_S = {"cpu": 0.1, "cuda": 0.25}  # of one try
+_GAIN = 1.1  # a stack that is less quick than so many times is not worth its rounding
+
+
+def choose(
+    trainer: Trainer, memo: Path | None = None, clock: Callable[[], float] = time.perf_counter
+) -> Method:
+    """What `train.together` comes to for the trainer's model and device.
+
+    "by kind": rows of dense layers are stacked, and other models only on a GPU; on a CPU the numbers
+    of such a row in a stack do not depend on who else is in it.
+    "auto": measured, and remembered in the file `memo`, so that it is the same the next time.
+    """
+    together = trainer.settings.together
+    if together == "by kind":
+        stacked = trainer.device != "cpu" or chain_of(trainer) is not None
+        return "stacked" if stacked else "one by one"
+    if together != "auto":
+        return together
+    known, key = _read(memo), _key(trainer)
+    found = known.get(key)
+    if found not in ("one by one", "stacked"):
+        found = "stacked" if _quicker(trainer, clock) else "one by one"
+        if memo is not None:
+            _write(memo, {**known, key: found})
+    return "stacked" if found == "stacked" else "one by one"
+
+
+def usual_memo() -> Path:
+    """Where measurements are kept: methods.json in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
+    return base / "fedpace" / "methods.json"
+
+
+def quicker(
+    alone: Callable[[Work], Any],
+    together: Callable[[Work], Any],
+    work: Work,
+    clock: Callable[[], float],
+    budget_s: float,
+) -> bool:
+    """Whether a stack takes less time, by the best of three tries after one to warm up.
+
+    As many jobs are tried as would take `budget_s` one by one; if these are fewer than four, steps are
+    long enough for arithmetic to be what they cost, which a stack does not change.
+    """
+
+    def seconds(way: Callable[[Work], Any], some: Work) -> float:
+        spent = []
+        for _ in range(1 + _REPEATS):
+            began = clock()
+            way(some)
+            spent.append(clock() - began)
+            if spent[0] > 4 * budget_s:
+                return spent[0]
+        return min(spent[1:])
+
+    one_s = seconds(alone, work[:1])
+    some = work[: int(budget_s / one_s)] if one_s > 0 else work
+    return len(some) > 3 and seconds(together, some) * _GAIN < seconds(alone, some)
+
+
+def _quicker(trainer: Trainer, clock: Callable[[], float]) -> bool:
+    clients = [number for number, share in enumerate(trainer.task.clients or ()) if len(share)]
+    stacked = Stacked(trainer, "stacked")
+    count = min(stacked.appetite, len(clients), _JOBS)
+    if count < 2 or trainer.stream is not None:  # what a client has seen is for the run to say
+        return False
+    settings, depth = trainer.settings, trainer.layout.depth
+    jobs = [Job(one, 0, _STEPS, 0, depth, settings.batch_size) for one in clients[:count]]
+    alone, together = _finished(trainer, Serial(trainer)), _finished(trainer, stacked)
+    budget_s = _BUDGET_S[open_device(trainer.device).type]
+    return quicker(alone, together, [(job, trainer.initial()) for job in jobs], clock, budget_s)
+
+
+def _finished(trainer: Trainer, executor: Executor) -> Callable[[Work], None]:
+    """Training that waits for the device."""
+    device = open_device(trainer.device)
+
+    def run(work: Work) -> None:
+        executor.train(work)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return run
+
+
+def _key(trainer: Trainer) -> str:
+    """All that the answer may depend on."""
+    settings, device = trainer.settings, open_device(trainer.device)
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    values = [
+        layout_digest(trainer.layout, trainer.new_model()),
+        list(trainer.task.train[0].shape[1:]),
+        [settings.optimiser, sorted(settings.options), settings.batch_size, settings.precision],
+        [gpu or platform.processor() or platform.machine(), torch.__version__],
+    ]
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def _read(memo: Path | None) -> Mapping[str, Any]:
+    """What is remembered; a file that cannot be read is as none."""
+    try:
+        known = json.loads(memo.read_text()) if memo is not None else {}
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _write(memo: Path, known: Mapping[str, Any]) -> None:
+    """Renamed into place, since other runs may read it; where that fails it is measured again."""
+    temporary = memo.with_name(f"{memo.name}.{os.getpid()}")
+    try:
+        memo.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+        temporary.replace(memo)
+    except OSError:
+        temporary.unlink(missing_ok=True)

@@ -29,9 +29,9 @@ class Stack:
         ints = [name for layer in layout.layers for name in layer.counters]
         self.params = [self._empty(param) for param in bound.params(layout.depth)]
         self.buffers = {name: self._empty(own[name]) for name in (*floats, *ints)}
-        _fill(self.params, [old.params for old in olds])
-        _fill([self.buffers[name] for name in floats], [old.buffers for old in olds])
-        _fill([self.buffers[name] for name in ints], [old.counters for old in olds])
+        fill(self.params, [old.params for old in olds])
+        fill([self.buffers[name] for name in floats], [old.buffers for old in olds])
+        fill([self.buffers[name] for name in ints], [old.counters for old in olds])
 
     def first(self, depth: int) -> int:
         """Where in `params` the last `depth` layers begin."""
@@ -39,7 +39,7 @@ class Stack:
 
     def restore(self, depth: int) -> None:
         """Bring all but the last `depth` layers back to where they began."""
-        _fill(self.params[: self.first(depth)], [old.params for old in self._olds])
+        fill(self.params[: self.first(depth)], [old.params for old in self._olds])
 
     def updates(self, depth: int, efforts: Sequence[float]) -> list[Update]:
         """What became of each job, in memory of its own."""
@@ -60,14 +60,13 @@ class Stack:
         return torch.empty((len(self._olds), *like.shape), dtype=like.dtype, device=like.device)
 
 
-def _fill(stacks: Sequence[Tensor], vectors: Sequence[Tensor]) -> None:
+def fill(stacks: Sequence[Tensor], vectors: Sequence[Tensor]) -> None:
     """Cut each vector into the shapes of the stacks, and put it into its row."""
     different = vectors[:1] if all(vector is vectors[0] for vector in vectors) else vectors
-    start = 0
+    flat, start = torch.stack(list(different)), 0
     for stack in stacks:
         stop = start + stack[0].numel()
-        rows = torch.stack([vector[start:stop] for vector in different])
-        stack.copy_(rows.view(-1, *stack.shape[1:]))
+        stack.copy_(flat[:, start:stop].reshape(-1, *stack.shape[1:]))
         start = stop
 
 
@@ -90,7 +89,7 @@ class Batches:
 
     def __init__(self, trainer: Trainer, jobs: Sequence[Job], padded: bool) -> None:
         self._gather = trainer.gather
-        self._places = [_places(trainer, job) for job in jobs]
+        self._places = [places_of(trainer, job) for job in jobs]
         self._fill_to = jobs[0].batch_size if padded else 0
 
     def next(self, alive: int) -> list[Batch]:
@@ -123,7 +122,7 @@ class Batches:
         return batch
 
 
-def _places(trainer: Trainer, job: Job) -> Iterator[np.ndarray]:
+def places_of(trainer: Trainer, job: Job) -> Iterator[np.ndarray]:
     """Batch after batch, without end, of places in the task's samples."""
     for order in trainer.epochs(job.client, job.task, trainer.samples(job)):
         for at in range(0, max(len(order), 1), job.batch_size):

@@ -45,11 +45,17 @@ class CannotStack(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How jobs are stacked: by which steps, filled up or not, and how many of them at most."""
+    """How jobs are stacked: by which steps, filled up or not, and how many of them at most.
+
+    gradients: those that the steps follow; mixed: whether jobs of other depths may lie beside them, in
+    a stack that is trained in full.
+    """
 
     steps: StackSteps
     padded: bool
     size: int
+    gradients: Gradients
+    mixed: bool
 
 
 def find_way(trainer: Trainer, batch_size: int, depth: int, after_full: bool) -> Way:
@@ -74,13 +80,15 @@ def find_way(trainer: Trainer, batch_size: int, depth: int, after_full: bool) ->
             and task.train[1].dtype == torch.int64
             and all(probe.independent(part) for part in parts)
         )
+        mixed = padded and all(probe.as_in_full(part, body.cut(whole)) for part in parts)
     steps: StackSteps = (
         Optimised(gradients, settings)
         if row is None or not plain_descent(settings)
         else Descent(row, settings)
     )
     numbers = sum(param.numel() * param.element_size() for param in body.bound.params(whole))
-    return Way(steps, padded, stack_size(2 * numbers + probe.saved, device))
+    size = stack_size((2 if device.type == "cpu" else 5) * numbers + probe.saved, device)
+    return Way(steps, padded, size, gradients, mixed)
 
 
 class _Probe:
@@ -111,6 +119,18 @@ class _Probe:
             raise CannotStack(f"torch cannot run the model in a stack: {reason}") from error
         if not _close(found, expected):
             raise CannotStack("gradients in a stack are not those of the model alone")
+
+    def as_in_full(self, part: Part, whole: Part) -> bool:
+        """Whether gradients of the part are those of a stack that is trained in full."""
+        if part is whole:
+            return True
+        expected = self._alone(part)
+        try:
+            self._alone(whole)  # must draw no numbers either
+            found = self._stacked(whole)
+        except Exception:  # whatever a model's own code makes of a stacked tensor
+            return False
+        return _close(found[len(found) - len(expected) :], expected)
 
     def independent(self, part: Part) -> bool:
         """Whether what the model says about a sample is the same beside other samples."""

@@ -100,7 +100,7 @@ class Optimised:
             for old, new in zip(before, trained, strict=True):
                 if old in self._optimiser.state:
                     optimiser.state[new] = {
-                        name: value[: len(new)] if _alike(value, old) else value
+                        name: value[: len(new)] if alike(value, old) else value
                         for name, value in self._optimiser.state[old].items()
                     }
         self._optimiser, self._trained = optimiser, trained
@@ -170,5 +170,6 @@ def _aliases(model: nn.Module) -> dict[str, list[str]]:
     return {name: names for names in holders.values() for name in names}
 
 
-def _alike(value: object, param: Tensor) -> bool:
+def alike(value: object, param: Tensor) -> bool:
+    """Whether a value of an optimiser's state has a number for each of the parameter's."""
     return isinstance(value, Tensor) and value.shape == param.shape

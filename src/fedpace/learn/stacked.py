@@ -9,9 +9,14 @@ from collections import defaultdict
 from typing import NamedTuple, Self
 
 from fedpace.core.errors import ConfigError
+from fedpace.learn.device import open_device
+from fedpace.learn.graphs import Capture, CudaCapture
+from fedpace.learn.reused import capturable
 from fedpace.learn.settings import Method
+from fedpace.learn.stack_compiled import Compiled
 from fedpace.learn.stack_groups import Shape, Work, shape_of, stacks
 from fedpace.learn.stack_probe import CannotStack, Way, find_way
+from fedpace.learn.stack_replay import Replay
 from fedpace.learn.stack_train import StackTrainer
 from fedpace.learn.train import Trainer
 from fedpace.learn.weights import Update
@@ -28,15 +33,25 @@ class _Kind(NamedTuple):
 class Stacked:
     """An Executor that stacks wherever that is possible; "one by one" never does.
 
-    size: most jobs of a stack, None for what cache or memory has room for.
+    size: most jobs of a stack, None for what cache or memory has room for;
+    capture: how steps are made to be replayed, None for CUDA graphs on a GPU.
     A model, optimiser or job that cannot be stacked is trained one by one; `notes` says why.
     """
 
-    def __init__(self, trainer: Trainer, method: Method = "stacked", size: int | None = None) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        method: Method = "stacked",
+        size: int | None = None,
+        capture: Capture | None = None,
+    ) -> None:
         if size is not None and size < 1:
             raise ConfigError(f"size is {size}; set it to 1 or more")
         self._trainer, self._method, self._size = trainer, method, size
         self._ways: dict[_Kind, Way | str] = {}  # a str says why there is none
+        self._replay: Replay | None = None
+        device = open_device(trainer.device)
+        self._capture = CudaCapture(device) if device.type == "cuda" and capture is None else capture
 
     @property
     def appetite(self) -> int:
@@ -63,15 +78,22 @@ class Stacked:
         for number, (job, _) in enumerate(jobs):
             self._trainer.check(job.task, job.depth, job.width)
             shapes[shape_of(job, layers, self._trainer.settings)].append(number)
+        mixed: dict[Shape, list[int]] = defaultdict(list)
         for shape, numbers in shapes.items():
             way = self._way(shape)
-            if way is None:
+            if way is None or shape is None:
                 found |= {number: self._trainer.run(*jobs[number]) for number in numbers}
-                continue
-            runner = StackTrainer(self._trainer, way.steps, way.padded)
-            for stack in stacks([job for job, _ in jobs], numbers, self._most(way)):
-                updates = runner.run([jobs[number] for number in stack])
-                found |= dict(zip(stack, updates, strict=True))
+            elif self._replayed(way):
+                mixed[shape._replace(depth=layers, full_steps=0)] += numbers
+            else:
+                runner = StackTrainer(self._trainer, way.steps, way.padded)
+                found |= self._in_stacks(runner, jobs, numbers, self._most(way))
+        for shape, numbers in mixed.items():
+            way = self._way(shape)
+            if way is not None:
+                replay = self._replaying(way)
+                most = min(self._most(way), replay.most)
+                found |= self._in_stacks(replay, jobs, numbers, most)
         return [found[number] for number in range(len(jobs))]
 
     def close(self) -> None:
@@ -82,6 +104,32 @@ class Stacked:
 
     def __exit__(self, *failure: object) -> None:
         self.close()
+
+    def _in_stacks(
+        self, runner: "StackTrainer | Replay", jobs: Work, numbers: list[int], most: int
+    ) -> dict[int, Update]:
+        found: dict[int, Update] = {}
+        for stack in stacks([job for job, _ in jobs], numbers, most):
+            updates = runner.run([jobs[number] for number in stack])
+            found |= dict(zip(stack, updates, strict=True))
+        return found
+
+    def _replayed(self, way: Way) -> bool:
+        """Whether the steps of a stack are made once and replayed, or compiled."""
+        wanted = self._capture is not None or self._method == "compiled"
+        return wanted and way.mixed and capturable(self._trainer.settings) is not None
+
+    def _replaying(self, way: Way) -> Replay:
+        """One for all shapes, since it holds a stack's memory."""
+        if self._replay is None:
+            trainer, compiled = self._trainer, self._method == "compiled"
+            settings = trainer.settings
+            if trainer.device != "cpu":
+                settings = capturable(settings) or settings
+            gradients = Compiled(way.gradients) if compiled else way.gradients
+            capture = None if settings.decay else self._capture
+            self._replay = Replay(trainer, settings, gradients, capture, self._most(way), compiled)
+        return self._replay
 
     def _way(self, shape: Shape | None) -> Way | None:
         """How to stack jobs of a shape; None: train them one by one."""

@@ -181,8 +181,11 @@ class Trainer:
 
     def gather(self, places: np.ndarray) -> Batch:
         """Samples of the task, on the device."""
-        chosen = upload(torch.from_numpy(places), self._device)
-        inputs, targets = (one.index_select(0, chosen) for one in self._samples)
+        return self.pick(upload(torch.from_numpy(places), self._device))
+
+    def pick(self, places: Tensor) -> Batch:
+        """Samples of the task, by places that are on the device."""
+        inputs, targets = (one.index_select(0, places) for one in self._samples)
         return inputs, targets
 
     def _thinner(self, width: float) -> Body:

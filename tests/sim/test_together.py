@@ -106,7 +106,7 @@ def test_a_stacked_run_that_is_gone_on_with_ends_as_if_it_had_not_stopped(policy
             task=made(),
             out=tmp_path / "parts",
             snapshot_every_s=0.0,
-            watches=(stopping_after(25),),
+            watches=(stopping_after(18),),
         )
     fedpace.simulate(config(policy), task=made(), out=tmp_path / "parts", resume=True)
     assert_same(tmp_path / "whole", tmp_path / "parts")

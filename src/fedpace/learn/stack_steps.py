@@ -14,6 +14,7 @@ from fedpace.learn.optimiser import client_optimiser
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.stack import Batch
 from fedpace.learn.stack_chain import Chain
+from fedpace.learn.stack_products import Products
 from fedpace.learn.steps import Loss, Part
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "Adadelta", "Adagrad", "NAdam", "RAdam", "RMSprop")
@@ -41,12 +42,17 @@ class Gradients(Protocol):
 
 
 class Vmapped:
-    """Gradients of any model, by torch.func.vmap. names: those of the parameters, as they come."""
+    """Gradients of any model, by torch.func.vmap. names: those of the parameters, as they come.
 
-    def __init__(self, model: nn.Module, loss: Loss, names: Sequence[str]) -> None:
+    products: compute convolutions as `stack_products` does, instead of as grouped ones.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, names: Sequence[str], products: bool = False
+    ) -> None:
         self._model, self._loss = model, loss
         self._aliases = _aliases(model)
-        self._names = names
+        self._names, self._products = names, products
 
     def __call__(
         self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: Batch
@@ -55,7 +61,7 @@ class Vmapped:
         trained = [param.detach().requires_grad_() for param in params[first:]]
         tensors = dict(zip(self._names, [*params[:first], *trained], strict=True)) | dict(buffers)
         lone = part.lone_sample() if batch.inputs.shape[1] == 1 else nullcontext()
-        with lone:
+        with lone, Products() if self._products else nullcontext():
             values = vmap(self._value)(tensors, batch.inputs, batch.targets)
         if not values.requires_grad:
             return [None] * len(trained)

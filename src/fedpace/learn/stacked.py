@@ -15,7 +15,7 @@ from fedpace.learn.reused import capturable
 from fedpace.learn.settings import Method
 from fedpace.learn.stack_compiled import Compiled
 from fedpace.learn.stack_groups import Shape, Work, shape_of, stacks
-from fedpace.learn.stack_probe import CannotStack, Way, find_way
+from fedpace.learn.stack_probe import CannotStack, Way, Ways
 from fedpace.learn.stack_replay import Replay
 from fedpace.learn.stack_train import StackTrainer
 from fedpace.learn.train import Trainer
@@ -52,6 +52,8 @@ class Stacked:
         self._replay: Replay | None = None
         device = open_device(trainer.device)
         self._capture = CudaCapture(device) if device.type == "cuda" and capture is None else capture
+        wanted = self._capture is not None or method == "compiled"
+        self._finder = Ways(trainer, wanted and capturable(trainer.settings) is not None)
 
     @property
     def appetite(self) -> int:
@@ -83,7 +85,7 @@ class Stacked:
             way = self._way(shape)
             if way is None or shape is None:
                 found |= {number: self._trainer.run(*jobs[number]) for number in numbers}
-            elif self._replayed(way):
+            elif way.mixed:
                 mixed[shape._replace(depth=layers, full_steps=0)] += numbers
             else:
                 runner = StackTrainer(self._trainer, way.steps, way.padded)
@@ -114,11 +116,6 @@ class Stacked:
             found |= dict(zip(stack, updates, strict=True))
         return found
 
-    def _replayed(self, way: Way) -> bool:
-        """Whether the steps of a stack are made once and replayed, or compiled."""
-        wanted = self._capture is not None or self._method == "compiled"
-        return wanted and way.mixed and capturable(self._trainer.settings) is not None
-
     def _replaying(self, way: Way) -> Replay:
         """One for all shapes, since it holds a stack's memory."""
         if self._replay is None:
@@ -141,7 +138,7 @@ class Stacked:
     def _found(self, kind: _Kind) -> Way | str:
         if kind not in self._ways:
             try:
-                self._ways[kind] = find_way(self._trainer, *kind)
+                self._ways[kind] = self._finder.find(*kind)
             except CannotStack as reason:
                 self._ways[kind] = str(reason)
         return self._ways[kind]

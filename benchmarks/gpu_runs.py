@@ -1,0 +1,318 @@
+"""Whole simulated runs on a GPU: that stacks are right, how quick they are, and TimelyFL to the end.
+
+`python -m benchmarks.gpu_runs [SECONDS]` runs the parts below, the most telling first, each in a
+process and with a limit of its own, and prints figures as they come; SECONDS limits all of them. One
+part: `python -m benchmarks.gpu_runs rate mnist-cnn stacked float32`. Needs torch and numpy, and no
+installation: `PYTHONPATH=src python3 -m benchmarks.gpu_runs`.
+
+Runs are put together as `fedpace run` does it, with a journal on disk, less the reading of a config.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+PARTS: tuple[tuple[int, str], ...] = (
+    (40, "same"),
+    (25, "rate mnist-cnn stacked float32"),
+    (30, "rate resnet20-gn stacked float32"),
+    (45, "timely stacked tf32 25"),
+    (45, "rate mnist-cnn compiled float32"),
+    (75, "rate resnet20-gn compiled tf32"),
+    (25, "rate resnet20-gn stacked tf32"),
+    (40, "same compiled"),
+    (25, "rate resnet20-gn products tf32"),
+    (25, "rate mnist-cnn products float32"),
+    (25, "kernels resnet20-gn float32"),
+    (20, "rate resnet20-gn loose tf32"),
+    (20, "rate resnet20-gn eager float32"),
+    (25, "rate resnet20-gn stacked bf16"),
+    (20, "rate mnist-cnn one-by-one float32"),
+)
+"""Seconds that a part may take, and what it is."""
+
+
+def every_part(limit_s: float) -> None:
+    began = time.perf_counter()
+    for most_s, part in PARTS:
+        left_s = limit_s - (time.perf_counter() - began)
+        if left_s < 8:
+            print(f"## {part}: no time left", flush=True)
+            continue
+        print(f"## {part}", flush=True)
+        command = [sys.executable, "-u", "-m", "benchmarks.gpu_runs", *part.split()]
+        try:
+            subprocess.run(command, timeout=min(most_s, left_s), check=False)
+        except subprocess.TimeoutExpired:
+            print("ended: out of time", flush=True)
+
+
+# What follows runs in the process of a part, and imports torch.
+
+
+def random_task(model: str, clients: int, samples: int) -> Any:
+    import numpy as np
+
+    from fedpace.learn.models import build_model
+    from fedpace.learn.task import Task
+
+    shape = (1, 28, 28) if model in ("mnist-cnn", "cnn", "mlp") else (3, 32, 32)
+    draw = np.random.default_rng(0)
+    inputs = draw.random((clients * samples, *shape), dtype=np.float32)
+    targets = draw.integers(0, 10, len(inputs))
+    shares = np.split(draw.permutation(len(inputs)), clients)
+    build = partial(build_model, model, shape[0], 10, shape[1:])
+    return Task(build, (inputs, targets), (inputs[:200], targets[:200]), shares)
+
+
+def cifar(model: str) -> Any:
+    """The subset of CIFAR-10 where it is, else noise of its size."""
+    from fedpace.data.cifar import load_cifar10
+    from fedpace.learn.tasks import image_task
+
+    for root in (os.environ.get("FEDPACE_DATA"), "shared/data", "../shared/data", "/work/shared/data"):
+        if root and (Path(root) / "cifar10").is_dir():
+            return image_task("cifar10", model, load_cifar10(Path(root) / "cifar10"))
+    print("no CIFAR-10 here: noise of its size instead")
+    task = random_task(model, 1, 20_000)
+    return replace(task, clients=None)
+
+
+@contextmanager
+def changed(method: str) -> Any:
+    """While entered, stacks are trained in a way that no setting has."""
+    from torch.backends import cudnn
+
+    from fedpace.learn import stack_probe, stack_replay
+
+    usual = stack_probe.Vmapped, stack_replay.at_work
+    if method == "products":
+        stack_probe.Vmapped = partial(stack_probe.Vmapped, products=True)
+    if method == "loose":
+
+        @contextmanager
+        def loose(device: Any, precision: str = "float32") -> Any:
+            with usual[1](device, precision), cudnn.flags(True, True, False, True):
+                yield
+
+        stack_replay.at_work = loose
+    try:
+        yield
+    finally:
+        stack_probe.Vmapped, stack_replay.at_work = usual
+
+
+def simulate(
+    task: Any,
+    policy: type[Any],
+    settings: Any,
+    division: Any,
+    clients: int,
+    method: str,
+    precision: str,
+    rounds: int,
+    watch: Callable[[Any], None],
+    test_every: int = 1000,
+) -> None:
+    import torch
+
+    from fedpace.core.journal import Header, Journal
+    from fedpace.core.policy import Context
+    from fedpace.core.run import Run
+    from fedpace.core.session import Session
+    from fedpace.core.stops import EvaluateSettings, StopSettings
+    from fedpace.fleet.trace import Phones, PhonesSettings
+    from fedpace.learn.pool import one_thread
+    from fedpace.learn.settings import ServerSettings, TrainSettings
+    from fedpace.sim.learning import Learning
+    from fedpace.sim.world import World
+
+    together = {"one-by-one": "one by one", "compiled": "compiled"}.get(method, "stacked")
+    train = TrainSettings(lr=0.05, batch_size=32, precision=precision, together=together)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        stack.enter_context(one_thread())
+        stack.enter_context(changed(method))
+        learning = Learning(task, clients, division, train, "flops", 0, device)
+        learner = learning.learner(ServerSettings(), 1, stack, None)
+        if method == "eager":
+            learner._executor._capture = lambda step: step
+        context = Context(0, clients, learning.profile, 32)
+        session_policy = policy(settings, context)
+        header = Header("benchmark", {}, context, {}, "0")
+        recorder = stack.enter_context(Journal(Path(folder) / "journal.jsonl", header))
+        fleet = Phones.build(PhonesSettings(), clients, 0)
+        world = World(fleet, learning.samples, learning.profile, learner, None)
+        evaluate, stop = EvaluateSettings(every_rounds=test_every), StopSettings(rounds=rounds)
+        Run(Session(session_policy, recorder), world, learner, evaluate, stop, (watch,)).to_end()
+        notes = getattr(learner._executor, "notes", {})
+        for kind, note in list(notes.items())[:2]:
+            print(f"{kind}: {note}")
+
+
+def rate(model: str, method: str, precision: str) -> None:
+    """64 clients a round, one epoch."""
+    import torch
+
+    from fedpace.data.partition import PartitionSettings
+    from fedpace.policies.sync import Sync, SyncSettings
+
+    samples = 608 if model == "mnist-cnn" else 320
+    times, began = [], time.perf_counter()
+
+    def watch(standing: Any) -> None:
+        if standing.round > len(times) - 1:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            times.append(time.perf_counter())
+
+    slow = 1 if method in ("one-by-one", "eager") else 4
+    task = random_task(model, 64, samples)
+    division = PartitionSettings(kind="iid")
+    simulate(task, Sync, SyncSettings(), division, 64, method, precision, 5 * slow, watch)
+    spent = [later - sooner for sooner, later in pairwise(times[2:])]
+    print(
+        f"{model}, {method}, {precision}: {64 * samples / median(spent):.0f} samples a second; "
+        f"first round after {times[1] - began:.1f} s, rounds {min(spent):.3f} to {max(spent):.3f} s",
+        flush=True,
+    )
+    if torch.cuda.is_available():
+        print(f"memory: {torch.cuda.max_memory_reserved() / 2**30:.1f} GiB")
+
+
+def timely(method: str, precision: str, limit_s: str, model: str = "resnet20-gn") -> None:
+    """TimelyFL, 128 clients, ResNet-20 with group normalisation, Dirichlet 0.1, up to 300 rounds."""
+    from fedpace.data.partition import PartitionSettings
+    from fedpace.policies.timelyfl import TimelyFL, TimelyFLSettings
+
+    class Enough(Exception):
+        pass
+
+    task = cifar(model)
+    began, marks = time.perf_counter(), []
+
+    def watch(standing: Any) -> None:
+        if standing.round >= len(marks):
+            marks.append(time.perf_counter() - began)
+            if standing.round % 10 == 0:
+                print(
+                    f"round {standing.round} after {marks[-1]:.1f} s, {standing.accuracy}", flush=True
+                )
+            if marks[-1] > float(limit_s):
+                raise Enough
+
+    division = PartitionSettings(kind="dirichlet", alpha=0.1)
+    try:
+        settings = TimelyFLSettings()
+        simulate(task, TimelyFL, settings, division, 128, method, precision, 300, watch, 10)
+    except Enough:
+        pass
+    late = marks[len(marks) // 2 :]
+    each = (late[-1] - late[0]) / max(len(late) - 1, 1)
+    print(
+        f"timelyfl, {method}, {precision}: {len(marks) - 1} rounds in {marks[-1]:.0f} s; {each:.2f} s "
+        f"each in the second half, so 300 in about {marks[-1] + (301 - len(marks)) * each:.0f} s"
+    )
+
+
+def work_of(trainer: Any, count: int, steps: int) -> Any:
+    from fedpace.learn.train import Job
+
+    depth = trainer.layout.depth
+    return [
+        (
+            Job(number, 5, steps + number % 2, number % 3, depth if number % 2 else depth // 2, 32),
+            trainer.initial(),
+        )
+        for number in range(count)
+    ]
+
+
+def same(*methods: str) -> None:
+    """Updates of stacks beside those of one-by-one training, on the GPU and on the CPU."""
+    import torch
+
+    from fedpace.learn.settings import TrainSettings
+    from fedpace.learn.stacked import Stacked
+    from fedpace.learn.train import Trainer
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for model, options, optimiser in (
+        ("mlp", {}, "SGD"),
+        ("mnist-cnn", {"momentum": 0.9, "weight_decay": 1e-3}, "SGD"),
+        ("resnet20-gn", {"eps": 1e-3}, "Adam"),
+    ):
+        task = random_task(model, 40, 64)
+        settings = TrainSettings(optimiser, 0.01, options, 32)
+        trainer, cpu = Trainer(task, settings, 3, device), Trainer(task, settings, 3)
+        work = work_of(trainer, 40, 3)
+        expected = Stacked(trainer, "one by one").train(work)
+        ways = {
+            "cpu": lambda cpu=cpu, work=work: Stacked(cpu, "one by one").train(work[:2]),
+            "stacked": Stacked(trainer, "stacked").train,
+            "by-7": Stacked(trainer, "stacked", 7).train,
+            "eager": Stacked(trainer, "stacked", capture=lambda step: step).train,
+            "compiled": Stacked(trainer, "compiled").train,
+        }
+        for method in methods or ("cpu", "stacked", "by-7", "eager"):
+            began = time.perf_counter()
+            found = ways[method]() if method == "cpu" else ways[method](work)
+            away = max(
+                float((one.params.cpu() - other.params.cpu()).norm() / other.params.cpu().norm())
+                for one, other in zip(found, expected, strict=False)
+            )
+            print(
+                f"{model:>12}, {method:>8}: {away:.1e} away of one by one, "
+                f"{'right' if away < 2e-2 else 'WRONG'} ({time.perf_counter() - began:.1f} s)",
+                flush=True,
+            )
+        executor = Stacked(trainer, "stacked")
+        first, again = executor.train(work), executor.train(work)
+        equal = all(torch.equal(a.params, b.params) for a, b in zip(first, again, strict=True))
+        print(f"{model:>12}: the same bits again: {equal}; {list(executor.notes.values())}", flush=True)
+
+
+def kernels(model: str, precision: str) -> None:
+    """Where the GPU's time goes in a stack of 64."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from fedpace.learn.settings import TrainSettings
+    from fedpace.learn.stacked import Stacked
+    from fedpace.learn.train import Job, Trainer
+
+    trainer = Trainer(random_task(model, 64, 160), TrainSettings(precision=precision), 0, "cuda")
+    work = [(Job(one, 0, 5, 0, trainer.layout.depth, 32), trainer.initial()) for one in range(64)]
+    executor = Stacked(trainer, "stacked")
+    executor.train(work)
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        executor.train(work)
+        torch.cuda.synchronize()
+    events = sorted(seen.key_averages(), key=lambda one: -one.device_time_total)
+    total = sum(one.device_time_total for one in events)
+    print(f"{total / 5000:.2f} ms of kernels a step")
+    for one in events[:14]:
+        print(f"{100 * one.device_time_total / total:5.1f}% {one.count:6d} {one.key[:90]}")
+
+
+def main(words: list[str]) -> None:
+    if not words or words[0].replace(".", "").isdigit():
+        every_part(float(words[0]) if words else 150.0)
+    else:
+        parts = {"same": same, "rate": rate, "timely": timely, "kernels": kernels}
+        parts[words[0]](*words[1:])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedpace import config as configs
 from fedpace.config import Config, PolicyPlan
 from fedpace.core.codec import Message
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, unknown
 from fedpace.core.journal import (
     JOURNAL,
     Header,
@@ -85,6 +85,7 @@ def simulate(
     out: str | Path | None = None,
     workers: int = 1,
     device: str = "cpu",
+    executor: str = "processes",
     resume: bool = False,
     overwrite: bool = False,
     snapshot_every_s: float = 60.0,
@@ -96,23 +97,27 @@ def simulate(
     out: folder for the journal and the final weights (in memory only, if left out);
     workers: processes that train (results do not depend on it);
     device: where they train, cpu, cuda or cuda:N (times do not depend on it, weights by rounding);
+    executor: whose workers those are, processes of this one or a cluster's (ray);
     resume: go on with what `out` holds; overwrite: delete it first.
     """
     settings = configs.load(config)
     plan = configs.policy_plan(settings, policy or settings.policy)
     if workers < 1:
         raise ConfigError(f"workers is {workers}; set it to 1 or more")
+    if executor not in ("processes", "ray"):
+        raise unknown("executor", executor, ("processes", "ray"))
+    crew = _Crew(workers, executor == "ray")
     check_device(device)
     folder = None if out is None else Path(out)
     timed = _earlier_profile(folder) if resume and settings.profile == "clock" else None
     with ExitStack() as stack:
         parts = _Parts.build(settings, plan, task, timed, device, stack)
         if folder is None:
-            return _in_memory(parts, workers, stack, tuple(watches))
+            return _in_memory(parts, crew, stack, tuple(watches))
         make_room(folder, resume, overwrite)
         check_header(folder / JOURNAL, parts.header)
         if not (folder / JOURNAL).exists():
-            _on_disk(parts, folder, workers, stack, tuple(watches), snapshot_every_s)
+            _on_disk(parts, folder, crew, stack, tuple(watches), snapshot_every_s)
     return open_result(folder)
 
 
@@ -144,6 +149,14 @@ def context_of(plan: PolicyPlan, seed: int, clients: int, model: ModelProfile) -
         decay=train.decay,
         budget=plan.budget,
     )
+
+
+@dataclass(frozen=True)
+class _Crew:
+    """Who trains: so many workers, processes of this one or of a cluster."""
+
+    workers: int
+    cluster: bool
 
 
 @dataclass(frozen=True)
@@ -245,13 +258,13 @@ def _task(
     return learning.profile, learning.samples, None if config.timing_only else learning
 
 
-def _in_memory(parts: _Parts, workers: int, stack: ExitStack, watches: tuple[Watch, ...]) -> Result:
+def _in_memory(parts: _Parts, crew: _Crew, stack: ExitStack, watches: tuple[Watch, ...]) -> Result:
     memory = Memory()
     if parts.learning is None:
         with few_collections():
             parts.run(memory, TimingOnly(), None, watches)
     else:
-        learner = parts.learning.learner(parts.plan.server, workers, stack, None)
+        learner = parts.learning.learner(parts.plan.server, crew.workers, stack, None, crew.cluster)
         parts.run(memory, learner, learner, watches)
     summary = Summary.of(parts.header, memory.messages)
     return Result(summary, JournalView(parts.header, None, memory.messages))
@@ -260,7 +273,7 @@ def _in_memory(parts: _Parts, workers: int, stack: ExitStack, watches: tuple[Wat
 def _on_disk(
     parts: _Parts,
     folder: Path,
-    workers: int,
+    crew: _Crew,
     stack: ExitStack,
     watches: tuple[Watch, ...],
     every_s: float,
@@ -279,13 +292,13 @@ def _on_disk(
         saved = files.load(snapshot)
         resumed = ResumedJournal(path, parts.header, saved["lines"])
         stack.callback(resumed.close, complete=False)
-        learner = parts.learning.learner(parts.plan.server, workers, stack, resumed)
+        learner = parts.learning.learner(parts.plan.server, crew.workers, stack, resumed, crew.cluster)
         watches = (Resume(resumed, learner, saved["state"]), *watches)
         recorder: Journal | ResumedJournal = resumed
     else:
         recorder = Journal(path, parts.header)
         stack.callback(recorder.close, complete=False)
-        learner = parts.learning.learner(parts.plan.server, workers, stack, None)
+        learner = parts.learning.learner(parts.plan.server, crew.workers, stack, None, crew.cluster)
     snapshots = Snapshots(snapshot, recorder, learner, every_s)
     parts.run(recorder, learner, learner, (*watches, snapshots))
     parts.learning.save(folder / WEIGHTS)

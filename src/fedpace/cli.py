@@ -57,6 +57,9 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results [below runs/].")] = None,
     workers: Annotated[int, typer.Option(help="Processes that train; results do not change.")] = 1,
+    executor: Annotated[
+        str, typer.Option(metavar="processes|ray", help="Whose they are: this machine's, a cluster's.")
+    ] = "processes",
     device: Device = "cpu",
     together: Together = None,
     timing_only: Annotated[
@@ -87,6 +90,7 @@ def run(
             policy=label,
             out=folder,
             workers=workers,
+            executor=executor,
             device=device,
             resume=resume,
             overwrite=overwrite,

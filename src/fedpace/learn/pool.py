@@ -131,8 +131,7 @@ class Processes:
     def train(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
         if not jobs:
             return []
-        fills = -(-len(jobs) // self.appetite)  # chunks should not get smaller than a worker can use
-        chunks = _chunks([job for job, _ in jobs], self._count * min(fills, _CHUNKS_A_WORKER))
+        chunks = chunks_of([job for job, _ in jobs], self._count, self.appetite)
         names = self._shelf.put([weights for _, weights in jobs])
         found: dict[int, Update] = {}
         failure: Exception | None = None
@@ -235,8 +234,12 @@ class Processes:
         self._blocks.close()
 
 
-def _chunks(jobs: Sequence[Job], most: int) -> list[list[int]]:
-    """Indices of jobs in at most `most` groups of about equal steps, the longest group first."""
+def chunks_of(jobs: Sequence[Job], workers: int, appetite: int) -> list[list[int]]:
+    """Indices of jobs in groups of about equal steps, the longest group first.
+
+    Some for each worker, but none smaller than it can use.
+    """
+    most = workers * min(-(-len(jobs) // appetite), _CHUNKS_A_WORKER)
     groups: list[list[int]] = [[] for _ in range(min(most, len(jobs)))]
     loads = [0] * len(groups)
     for index in sorted(range(len(jobs)), key=lambda i: -jobs[i].steps):

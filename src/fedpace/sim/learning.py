@@ -12,8 +12,9 @@ from fedpace.data.partition import PartitionSettings, partition
 from fedpace.data.streams import StreamSettings, in_order, make_stream
 from fedpace.learn import files
 from fedpace.learn.evaluate import Evaluator
-from fedpace.learn.pool import Processes, Serial
+from fedpace.learn.pool import Executor, Processes, Serial
 from fedpace.learn.profile import Method
+from fedpace.learn.ray_pool import RayWorkers
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.stack_choice import choose, usual_memo
 from fedpace.learn.stacked import Stacked
@@ -67,13 +68,25 @@ class Learning:
         )
 
     def learner(
-        self, server: ServerSettings, workers: int, stack: ExitStack, recall: Recall | None
+        self,
+        server: ServerSettings,
+        workers: int,
+        stack: ExitStack,
+        recall: Recall | None,
+        cluster: bool = False,
     ) -> LazyLearner:
-        """A learner at the model's initial weights; `stack` ends its processes."""
+        """A learner at the model's initial weights; `stack` ends its processes.
+
+        cluster: workers are Ray's, instead of processes of this one.
+        """
         trainer = self._trainer
         method = choose(trainer, usual_memo())
         within = Serial if method == "one by one" else partial(Stacked, method=method)
-        executor = within(trainer) if workers == 1 else Processes(trainer, workers, within)
+        executor: Executor
+        if cluster:
+            executor = RayWorkers(trainer, workers, within)
+        else:
+            executor = within(trainer) if workers == 1 else Processes(trainer, workers, within)
         stack.enter_context(executor)
         evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
         self._store = ModelStore(trainer.layout, trainer.initial(), server, evaluator, trainer.slim)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedpace.core.errors import PolicyError
+from fedpace.learn import aggregate
 from fedpace.learn.aggregate import blend, combine
 from fedpace.learn.layers import Layout
 from fedpace.learn.weights import Update, Weights
@@ -204,3 +205,13 @@ def test_sums_do_not_depend_on_the_number_of_threads():
 def test_weights_that_make_no_mean_are_refused(weights, rule):
     with pytest.raises(PolicyError, match="weights"):
         combine(LAYOUT, [update(1, 0), update(2, 1)], weights, rule)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 10**6])
+def test_sums_do_not_depend_on_the_blocks_in_which_they_are_made(block, monkeypatch):
+    updates = [update(depth, depth) for depth in (2, 5, 1, 3)]
+    expected = combine(LAYOUT, updates, [1.0, 0.3, 2.0, 0.7])
+    monkeypatch.setattr(aggregate, "_BLOCK", block)
+    found = combine(LAYOUT, updates, [1.0, 0.3, 2.0, 0.7])
+    assert torch.equal(found.params, expected.params)
+    assert torch.equal(found.buffers, expected.buffers)

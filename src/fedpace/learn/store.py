@@ -210,7 +210,7 @@ class ModelStore:
                     f"update of task {task} has {kind} of shape {tuple(vector.shape)} and type "
                     f"{vector.dtype}; {cut} the model has ({size},) and {dtype}"
                 )
-            finite = bool(torch.isfinite(vector).all())
+            finite = _finite(vector)
             if not finite and kind == "buffers":  # a mask may hold infinities, and keeps them
                 mask = self.weights().buffers[places[1]] == vector.cpu()
                 finite = bool((mask | torch.isfinite(vector.cpu())).all())
@@ -233,6 +233,13 @@ def _plain(update: Update) -> dict[str, Any]:
         for name, value in vars(update).items()
     }
     return values | {"estimates": None if update.estimates is None else astuple(update.estimates)}
+
+
+def _finite(vector: Tensor) -> bool:
+    """Whether all numbers are; a sum that is finite says so in one pass and without a copy."""
+    if not vector.is_floating_point() or math.isfinite(float(vector.sum())):
+        return True
+    return bool(torch.isfinite(vector).all())
 
 
 def _norm(vector: Tensor) -> float:

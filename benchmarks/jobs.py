@@ -2,8 +2,8 @@
 
 J1: 100 clients of 600 samples, 20 a round, a CNN of 582,026 parameters, batches of 32. J2: 1,000
 clients of 60 samples, 100 a round, an MLP of 784-32-16-10, batches of 20. One epoch each. Ours keep
-virtual time, check the contract and journal to disk; FedBuff (K = 10, 100 clients at any time) does so
-too. All take turns, a round at a time (of FedBuff as many updates as a round has).
+virtual time, check the contract and journal to disk; so does FedBuff, with 100 clients at any time and
+K = 50 unless it says otherwise. All take turns, a round at a time (of FedBuff as many updates as a round has).
 `python -m benchmarks.jobs [J1|J2]`
 """
 
@@ -73,7 +73,7 @@ class Size:
 
 SIZES = {
     "J1": Size(100, 600, 20, 32, "mnist-cnn", cnn_by_hand, 5),
-    "J2": Size(1000, 60, 100, 20, "mlp", partial(build_model, "mlp", 1, 10), 15),
+    "J2": Size(1000, 60, 100, 20, "mlp", partial(build_model, "mlp", 1, 10), 21),
 }
 
 
@@ -127,7 +127,13 @@ def by_hand(name: str, tick: Tick) -> None:
 
 
 def ours(
-    name: str, policy: str, settings: Mapping[str, Any], each: int, train: Mapping[str, Any], tick: Tick
+    name: str,
+    policy: str,
+    settings: Mapping[str, Any],
+    each: int,
+    train: Mapping[str, Any],
+    workers: int,
+    tick: Tick,
 ) -> None:
     """each: rounds of the policy that are a round of the job."""
     size = SIZES[name]
@@ -145,10 +151,10 @@ def ours(
         "train": {"lr": LR, "batch_size": size.batch, **train},
         "fleet": {"kind": "distribution"},
         "stop": {"rounds": size.rounds * each},
-        "evaluate": {"every_rounds": 1000 * each},
+        "evaluate": {"every_rounds": 1000 * each},  # the first and the last model are
     }
     with tempfile.TemporaryDirectory() as folder:
-        fedpace.simulate(config, task=size.task(), out=folder, workers=WORKERS, watches=(watch,))
+        fedpace.simulate(config, task=size.task(), out=folder, workers=workers, watches=(watch,))
 
 
 class Turns:
@@ -216,14 +222,16 @@ def main(names: tuple[str, ...] = tuple(SIZES)) -> None:
         sync = {"n": size.round}
         runs: dict[str, Callable[[Tick], None]] = {
             "by hand": partial(by_hand, name),
-            "sync": partial(ours, name, "sync", sync, 1, {}),
+            "sync": partial(ours, name, "sync", sync, 1, {}, WORKERS),
         }
         if name == "J2":
             alone = {"together": "one by one"}
-            buffer = {"concurrency": size.round, "k": 10}
+            buffer = {"concurrency": size.round}
             runs |= {
-                "sync, one by one": partial(ours, name, "sync", sync, 1, alone),
-                "fedbuff": partial(ours, name, "fedbuff", buffer, size.round // 10, {}),
+                "sync, one by one": partial(ours, name, "sync", sync, 1, alone, WORKERS),
+                "sync, one process": partial(ours, name, "sync", sync, 1, {}, 1),
+                "fedbuff": partial(ours, name, "fedbuff", buffer, 2, {}, WORKERS),
+                "fedbuff, K = 10": partial(ours, name, "fedbuff", buffer | {"k": 10}, 10, {}, WORKERS),
             }
         compare(name, runs)
 

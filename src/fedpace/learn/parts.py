@@ -83,6 +83,8 @@ def make_parts(
 def most(layout: Layout, parts: Sequence[Part], depth: int, device: torch.device) -> Tensor:
     """Counters of the last `depth` layers: the largest of those who carry them."""
     start, end = layout.start(depth).counters, layout.start(0).counters
+    if start == end:
+        return torch.empty(0, dtype=torch.int64)
     counters = torch.full((end - start,), torch.iinfo(torch.int64).min, device=device)
     for one in parts:
         part = counters[layout.start(one.update.depth).counters - start :]

@@ -237,9 +237,10 @@ class Processes:
 def chunks_of(jobs: Sequence[Job], workers: int, appetite: int) -> list[list[int]]:
     """Indices of jobs in groups of about equal steps, the longest group first.
 
-    Some for each worker, but none smaller than it can use.
+    Several for each worker, so that none waits long for another, but each of two fills at least.
     """
-    most = workers * min(-(-len(jobs) // appetite), _CHUNKS_A_WORKER)
+    fills = len(jobs) // (2 * appetite) if appetite > workers else -(-len(jobs) // appetite)
+    most = workers * min(max(fills, 1), _CHUNKS_A_WORKER)
     groups: list[list[int]] = [[] for _ in range(min(most, len(jobs)))]
     loads = [0] * len(groups)
     for index in sorted(range(len(jobs)), key=lambda i: -jobs[i].steps):

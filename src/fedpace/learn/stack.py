@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -61,13 +62,29 @@ class Stack:
 
 
 def fill(stacks: Sequence[Tensor], vectors: Sequence[Tensor]) -> None:
-    """Cut each vector into the shapes of the stacks, and put it into its row."""
-    different = vectors[:1] if all(vector is vectors[0] for vector in vectors) else vectors
-    flat, start = torch.stack(list(different)), 0
-    for stack in stacks:
-        stop = start + stack[0].numel()
-        stack.copy_(flat[:, start:stop].reshape(-1, *stack.shape[1:]))
-        start = stop
+    """Cut each vector into the shapes of the stacks, and put it into its row.
+
+    Rows of one vector that follow each other are filled at once.
+    """
+    if not stacks:
+        return
+    first = 0
+    for _, same in groupby(vectors, key=id):
+        equal = list(same)
+        last, start = first + len(equal), 0
+        for stack in stacks:
+            stop = start + stack[0].numel()
+            stack[first:last].copy_(equal[0][start:stop].view(stack.shape[1:]))
+            start = stop
+        first = last
+
+
+def alike_together(jobs: Sequence[tuple[Job, Weights]]) -> list[int]:
+    """Numbers of the jobs, those with most steps first; among equals, those of one version together."""
+    versions = {id(weights): number for number, (_, weights) in reversed(list(enumerate(jobs)))}
+    return sorted(
+        range(len(jobs)), key=lambda number: (-jobs[number][0].steps, versions[id(jobs[number][1])])
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,7 +23,7 @@ from fedpace.learn.graphs import CannotCapture, Capture
 from fedpace.learn.job import Job
 from fedpace.learn.optimiser import client_optimiser, effort
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.stack import IGNORED, Batch, fill, places_of
+from fedpace.learn.stack import IGNORED, Batch, alike_together, fill, places_of
 from fedpace.learn.stack_steps import Gradients
 from fedpace.learn.steps import Part
 from fedpace.learn.train import Trainer
@@ -88,7 +88,7 @@ class Replay:
     def run(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
         """Updates come in the order of the jobs."""
         settings, whole = self._settings, self._trainer.layout.depth
-        order = sorted(range(len(jobs)), key=lambda number: -jobs[number][0].steps)
+        order = alike_together(jobs)
         chosen = [jobs[number][0] for number in order]
         mixed = any(job.depth < whole for job in chosen)
         lr = step_size(settings.lr, settings.decay, chosen[0].version)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedpace.core.schedule import step_size
 from fedpace.learn.device import at_work, open_device
 from fedpace.learn.optimiser import effort
-from fedpace.learn.stack import Batches, Stack
+from fedpace.learn.stack import Batches, Stack, alike_together
 from fedpace.learn.stack_steps import StackSteps
 from fedpace.learn.train import Job, Trainer
 from fedpace.learn.weights import Update, Weights
@@ -27,7 +27,7 @@ class StackTrainer:
         Those with most steps lie first in the stack, so that it gets shorter when others end.
         """
         settings, body = self._trainer.settings, self._trainer.body(None)
-        order = sorted(range(len(jobs)), key=lambda number: -jobs[number][0].steps)
+        order = alike_together(jobs)
         chosen = [jobs[number][0] for number in order]
         depth, whole = chosen[0].depth, body.layout.depth
         full_steps = chosen[0].full_steps if depth < whole else 0

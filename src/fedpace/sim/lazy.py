@@ -153,7 +153,8 @@ class LazyLearner:
             return
         spare = self._executor.appetite - len(chosen)
         if spare > 0:
-            others = [task for task in self._pending if task not in set(chosen)]
+            needed_now = set(chosen)
+            others = [task for task in self._pending if task not in needed_now]
             chosen += sorted(others, key=lambda task: self._pending[task].due)[:spare]
         jobs = [(self._pending[task].job, self._weights[self._pins[task]]) for task in chosen]
         for task, update in zip(chosen, self._executor.train(jobs), strict=True):

@@ -3,8 +3,8 @@
 J1: 100 clients of 600 samples, 20 a round, a CNN of 582,026 parameters, batches of 32. J2: 1,000
 clients of 60 samples, 100 a round, an MLP of 784-32-16-10, batches of 20. One epoch each. Ours keep
 virtual time, check the contract and journal to disk; so does FedBuff, with 100 clients at any time and
-K = 50 unless it says otherwise. All take turns, a round at a time (of FedBuff as many updates as a round
-has). `python -m benchmarks.jobs [J1|J2]`
+K = 50 unless it says otherwise. All take turns, a round at a time (as many updates as that has).
+`python -m benchmarks.jobs [J1|J2]`
 """
 
 import copy

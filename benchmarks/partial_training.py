@@ -47,12 +47,15 @@ def measure(name: str, shape: tuple[int, int, int], batch: int, rounds: int) -> 
         spent, share = median(times[depth]), predicted[depth - 1]
         layer = layout.names[layout.depth - depth]
         print(f"{depth:>5}  {layer:<18}{1e3 * spent:>8.2f}{spent / full:>10.2f}{share:>11.2f}")
+    worst = max(median(times[depth]) / full / predicted[depth - 1] for depth in depths)
+    print(f"at most {worst:.2f} times what is predicted")
 
 
 def main() -> None:
     single_thread()
     measure("cnn", (1, 28, 28), batch=20, rounds=300)
     measure("resnet20", (3, 32, 32), batch=20, rounds=12)
+    measure("vgg11", (3, 32, 32), batch=20, rounds=12)
 
 
 if __name__ == "__main__":

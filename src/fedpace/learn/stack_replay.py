@@ -143,7 +143,7 @@ class Replay:
             )
         optimiser = self._optimisers[rows]
         for param, gradient in zip(optimiser.param_groups[0]["params"], found, strict=True):
-            param.grad = gradient
+            param.grad = gradient.contiguous()  # a fused optimiser takes nothing else
         optimiser.step()
         optimiser.zero_grad()
         if size.mixed:

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from dataclasses import asdict, astuple
+from dataclasses import astuple
 from itertools import product
 
 import pytest
@@ -144,7 +144,7 @@ def agrees(outcome, expected):
     """Whether an outcome is what the simulator expected, times aside."""
     kinds = ("steps", "full_steps", "samples", "trained", "cut", "depth", "last_depth")
     return {kind: getattr(outcome, kind) for kind in kinds} == {
-        kind: value for kind, value in asdict(expected).items() if kind in kinds
+        kind: value for kind, value in expected._asdict().items() if kind in kinds
     }
 
 

@@ -143,7 +143,8 @@ class Replay:
             )
         optimiser = self._optimisers[rows]
         for param, gradient in zip(optimiser.param_groups[0]["params"], found, strict=True):
-            param.grad = gradient.contiguous()  # a fused optimiser takes nothing else
+            # A fused optimiser takes nothing else.
+            param.grad = None if gradient is None else gradient.contiguous()
         optimiser.step()
         optimiser.zero_grad()
         if size.mixed:

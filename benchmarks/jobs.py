@@ -196,7 +196,8 @@ class Turns:
         self._runs[name](tick)
 
 
-def compare(what: str, runs: Mapping[str, Callable[[Tick], None]]) -> None:
+def compare(what: str, runs: Mapping[str, Callable[[Tick], None]]) -> dict[str, float]:
+    """How many times the speed of the first each of them has."""
     size = SIZES[what]
     turns = Turns(runs)
     turns.all(size.rounds)
@@ -205,6 +206,7 @@ def compare(what: str, runs: Mapping[str, Callable[[Tick], None]]) -> None:
     print(
         f"{what}: {size.clients} clients of {size.samples} samples, {size.round} a round, {size.model}"
     )
+    speeds = {}
     for name, times in turns.spent.items():
         times = times[2:]
         ratios = [one / other for one, other in zip(base, times, strict=True)]
@@ -213,10 +215,13 @@ def compare(what: str, runs: Mapping[str, Callable[[Tick], None]]) -> None:
             f"({min(ratios):.2f} to {max(ratios):.2f})",
             flush=True,
         )
+        speeds[name] = median(ratios)
+    return speeds
 
 
-def main(names: tuple[str, ...] = tuple(SIZES)) -> None:
+def main(names: tuple[str, ...] = tuple(SIZES)) -> dict[str, float]:
     single_thread()
+    figures = {}
     for name in names:
         size = SIZES[name]
         sync = {"n": size.round}
@@ -233,7 +238,11 @@ def main(names: tuple[str, ...] = tuple(SIZES)) -> None:
                 "fedbuff": partial(ours, name, "fedbuff", buffer, 2, {}, WORKERS),
                 "fedbuff, K = 10": partial(ours, name, "fedbuff", buffer | {"k": 10}, 10, {}, WORKERS),
             }
-        compare(name, runs)
+        speeds = compare(name, runs)
+        figures[f"{name}, over a loop by hand in two processes"] = speeds["sync"]
+        if "fedbuff" in speeds:
+            figures["J2, FedBuff over SyncFL"] = speeds["fedbuff"] / speeds["sync"]
+    return figures
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def test_weights_are_kept_only_as_long_as_a_task_needs_them():
     lazy.forget(50)
     assert lazy.state()["weights"] == []
     assert not lazy._pins
-    assert not lazy._uses
+    assert not lazy._pins._uses
     assert not lazy._pending
 
 

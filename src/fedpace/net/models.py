@@ -5,7 +5,6 @@ it: so a server that is killed makes the same models again from its journal.
 """
 
 import math
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import astuple
 from pathlib import Path
@@ -15,13 +14,12 @@ import torch
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
 from fedpace.core.errors import PeerError
+from fedpace.learn.pins import Pin, Pins
 from fedpace.learn.plain import arrays_to_update, weights_to_arrays
 from fedpace.learn.store import ModelStore
 from fedpace.learn.weights import Update, Weights
 from fedpace.net import arrays
 
-Pin = tuple[str, int]
-"""Slot and version of the weights that a task started from."""
 MOST = 1e30
 """No number that a client has measured is larger, and no norm: sums and squares of such stay finite."""
 
@@ -43,26 +41,19 @@ class Models:
         self._most_bytes = most_bytes
         self._norm_bound = MOST if norm_bound is None else norm_bound
         self._widths = widths
-        self._versions: Counter[str] = Counter()
-        self._pins: dict[int, Pin] = {}
-        self._uses: Counter[Pin] = Counter()
-        self._weights: dict[Pin, Weights] = {}
+        self._pins = Pins()
         self._files: dict[Pin, bytes] = {}
         """What clients fetch, for as long as a task may still ask for it."""
         self._wanted: dict[int, Pin] = {}
 
     def opened(self, task: int, slot: str) -> None:
         """A task starts from the slot's current weights."""
-        pin = (slot, self._versions[slot])
-        self._pins[task] = pin
-        self._uses[pin] += 1
-        self._weights.setdefault(pin, self._store.weights(slot))
-        self._offer(task, pin)
+        self._offer(task, self._pins.open(task, slot, self._store.weights(slot)))
 
     def _offer(self, task: int, pin: Pin) -> None:
         # A task with a width gets the whole model too: the client takes its part of it.
         if pin not in self._files:
-            self._files[pin] = arrays.pack(weights_to_arrays(self._weights[pin]))
+            self._files[pin] = arrays.pack(weights_to_arrays(self._pins.weights_at(pin)))
         self._wanted[task] = pin
 
     def file(self, task: int) -> bytes | None:
@@ -98,19 +89,19 @@ class Models:
 
     def forget(self, task: int) -> None:
         self.arrived(task)
-        self._unpin(task)
+        self._pins.close(task)
         self._store.discard(task)
 
     def aggregate(self, command: Aggregate) -> None:
         mixed = command.tasks if command.rule == "mix" else ()
-        self._store.aggregate(command, [self._weights[self._pins[task]] for task in mixed])
+        self._store.aggregate(command, [self._pins.weights(task) for task in mixed])
         for task in command.tasks:
-            self._unpin(task)
-        self._versions[command.slot] += 1
+            self._pins.close(task)
+        self._pins.advance(command.slot)
 
     def blend(self, command: Blend) -> None:
         self._store.blend(command)
-        self._versions[command.slot] += 1
+        self._pins.advance(command.slot)
 
     def measure(self, command: Measure) -> tuple[float, ...]:
         return self._store.measure(command)
@@ -129,34 +120,14 @@ class Models:
         """All tensors as plain values; who holds what follows from the journal."""
         return {
             "store": self._store.state(),
-            "versions": dict(self._versions),
-            "pins": [[task, *pin] for task, pin in self._pins.items()],
             "wanted": list(self._wanted),
-            "weights": [
-                [slot, version, one.params, one.buffers, one.counters]
-                for (slot, version), one in self._weights.items()
-            ],
+            **self._pins.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Become the models whose `state()` this was."""
         self._store.load(state["store"])
-        self._versions = Counter(state["versions"])
-        self._weights = {
-            (slot, version): Weights(params, buffers, counters)
-            for slot, version, params, buffers, counters in state["weights"]
-        }
-        self._pins = {task: (slot, version) for task, slot, version in state["pins"]}
-        self._uses = Counter(self._pins.values())
+        self._pins.load(state)
         self._files, self._wanted = {}, {}
         for task in state["wanted"]:
-            self._offer(task, self._pins[task])
-
-    def _unpin(self, task: int) -> None:
-        pin = self._pins.pop(task, None)
-        if pin is None:
-            return
-        self._uses[pin] -= 1
-        if not self._uses[pin]:
-            del self._uses[pin]
-            self._weights.pop(pin, None)
+            self._offer(task, self._pins.of(task))

@@ -6,19 +6,15 @@ executor that can do several jobs at once is topped up with tasks under way, soo
 Results do not depend on what is trained together.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Work
 from fedpace.core.events import Arrived
+from fedpace.learn.pins import Pin, Pins
 from fedpace.learn.pool import Executor
 from fedpace.learn.store import ModelStore
 from fedpace.learn.train import Job
-from fedpace.learn.weights import Weights
-
-Pin = tuple[str, int]
-"""Slot and version of the weights that a task started from."""
 
 
 class Recall(Protocol):
@@ -45,10 +41,7 @@ class LazyLearner:
         self._store = store
         self._executor = executor
         self._recall = recall
-        self._versions: Counter[str] = Counter()
-        self._pins: dict[int, Pin] = {}
-        self._uses: Counter[Pin] = Counter()
-        self._weights: dict[Pin, Weights] = {}
+        self._pins = Pins()
         self._pending: dict[int, _Pending] = {}
         self._score: tuple[Pin, tuple[float, float]] | None = None
 
@@ -59,11 +52,7 @@ class LazyLearner:
     # Told by the world
 
     def opened(self, task: int, slot: str) -> None:
-        pin = (slot, self._versions[slot])
-        self._pins[task] = pin
-        self._uses[pin] += 1
-        if self._recall is None:
-            self._weights.setdefault(pin, self._store.weights(slot))
+        self._pins.open(task, slot, self._store.weights(slot) if self._recall is None else None)
 
     def will_arrive(self, event: Arrived, work: Work) -> None:
         job = Job(
@@ -83,7 +72,7 @@ class LazyLearner:
 
     def forget(self, task: int) -> None:
         self._pending.pop(task, None)
-        self._unpin(task)
+        self._pins.close(task)
         if self._recall is None:
             self._store.discard(task)
 
@@ -91,16 +80,16 @@ class LazyLearner:
         if self._recall is None:
             self._train(command.tasks)
             mixed = command.tasks if command.rule == "mix" else ()
-            self._store.aggregate(command, [self._weights[self._pins[task]] for task in mixed])
+            self._store.aggregate(command, [self._pins.weights(task) for task in mixed])
         for task in command.tasks:
             self._pending.pop(task, None)
-            self._unpin(task)
-        self._versions[command.slot] += 1
+            self._pins.close(task)
+        self._pins.advance(command.slot)
 
     def blend(self, command: Blend) -> None:
         if self._recall is None:
             self._store.blend(command)
-        self._versions[command.slot] += 1
+        self._pins.advance(command.slot)
 
     def measure(self, command: Measure) -> tuple[float | None, ...]:
         if self._recall is not None:
@@ -122,19 +111,13 @@ class LazyLearner:
         """All tensors of the run as plain values; jobs are not in it, retracing brings them back."""
         return {
             "store": self._store.state(),
-            "weights": [
-                [slot, version, weights.params, weights.buffers, weights.counters]
-                for (slot, version), weights in self._weights.items()
-            ],
+            "weights": self._pins.weights_state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over the tensors of a snapshot, after retracing up to it."""
         self._store.load(state["store"])
-        self._weights = {
-            (slot, version): Weights(params, buffers, counters)
-            for slot, version, params, buffers, counters in state["weights"]
-        }
+        self._pins.load_weights(state["weights"])
         self._recall = None
         for task in [task for task in self._pending if self._store.has(task)]:
             del self._pending[task]
@@ -142,7 +125,7 @@ class LazyLearner:
     # Inside
 
     def _evaluate(self, slot: str) -> tuple[float, float]:
-        pin = (slot, self._versions[slot])
+        pin = self._pins.current(slot)
         if self._score is None or self._score[0] != pin:
             self._score = (pin, self._store.evaluate(slot))
         return self._score[1]
@@ -156,16 +139,7 @@ class LazyLearner:
             needed_now = set(chosen)
             others = [task for task in self._pending if task not in needed_now]
             chosen += sorted(others, key=lambda task: self._pending[task].due)[:spare]
-        jobs = [(self._pending[task].job, self._weights[self._pins[task]]) for task in chosen]
+        jobs = [(self._pending[task].job, self._pins.weights(task)) for task in chosen]
         for task, update in zip(chosen, self._executor.train(jobs), strict=True):
             self._store.put(task, update)
             del self._pending[task]
-
-    def _unpin(self, task: int) -> None:
-        pin = self._pins.pop(task, None)
-        if pin is None:
-            return
-        self._uses[pin] -= 1
-        if not self._uses[pin]:
-            del self._uses[pin]
-            self._weights.pop(pin, None)

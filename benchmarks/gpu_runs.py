@@ -76,13 +76,13 @@ def random_task(model: str, clients: int, samples: int) -> Any:
 
 
 def cifar(model: str) -> Any:
-    """The subset of CIFAR-10 where it is, else noise of its size."""
+    """The subset of CIFAR-10 in the data root (FEDPACE_DATA), else noise of its size."""
     from fedpace.data.cifar import load_cifar10
     from fedpace.learn.tasks import image_task
 
-    for root in (os.environ.get("FEDPACE_DATA"), "shared/data", "../shared/data", "/work/shared/data"):
-        if root and (Path(root) / "cifar10").is_dir():
-            return image_task("cifar10", model, load_cifar10(Path(root) / "cifar10"))
+    root = os.environ.get("FEDPACE_DATA")
+    if root and (Path(root) / "cifar10").is_dir():
+        return image_task("cifar10", model, load_cifar10(Path(root) / "cifar10"))
     print("no CIFAR-10 here: noise of its size instead")
     task = random_task(model, 1, 20_000)
     return replace(task, clients=None)

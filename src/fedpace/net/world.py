@@ -50,11 +50,11 @@ from fedpace.core.events import (
 from fedpace.core.run import Tick
 from fedpace.net.desk import REFUSED, SHUT_OUT, Desk
 from fedpace.net.models import Models
+from fedpace.net.moments import Clock, Moments
 from fedpace.net.reports import Came, Gone, Knock, Place, Report, Stopped, Ways
 from fedpace.net.settings import ServeSettings
 from fedpace.net.spool import Spool
 
-Clock = Callable[[], float]
 log = logging.getLogger("fedpace.server")
 
 BACK = "the server is back"
@@ -88,16 +88,9 @@ class World:
         self._models, self._spool, self._ways = models, spool, ways
         self._names = folder / "clients.json"
         self._flush = flush
-        self._clock = clock
+        self._time = Moments(clock, settings.hold_s)
         self.desk = Desk(settings, models, spool, ways, clock, layers)
         self.desk.places.extend(Place(name) for name in _read_names(self._names))
-        self.started = False
-        self._zero = 0.0
-        self._last = 0.0
-        self._hold_s = settings.hold_s
-        self._awaited: set[int] = set()
-        """Clients that time stands still for, since the server is back."""
-        self._awaited_until = 0.0
         self._inbox: deque[tuple[float, Report]] = deque()
         self._unheard: Counter[int] = Counter()
         """Client -> its reports in the inbox."""
@@ -122,7 +115,7 @@ class World:
                 if self._unheard[report.client] >= MOST_UNHEARD:
                     raise PeerError(f"{MOST_UNHEARD} reports wait to be heard; no more are taken")
                 self._unheard[report.client] += 1
-            self._inbox.append((self._clock(), report))
+            self._inbox.append((self._time.clock(), report))
             self._news.notify()
 
     def close(self, why: FedpaceError) -> None:
@@ -148,10 +141,12 @@ class World:
         """By the clients' numbers."""
         return self.desk.places
 
+    @property
+    def started(self) -> bool:
+        return self._time.started
+
     def now(self) -> float:
-        if self._awaited:
-            return self._last
-        return self._clock() - self._zero if self.started else 0.0
+        return self._time.now()
 
     # What the run sees
 
@@ -243,7 +238,7 @@ class World:
             raise JournalError(f"{self._names} does not name client {event.client}; it is damaged")
         match event:
             case Started():
-                self.started = True
+                self._time.started = True
             case Joined():
                 place = self.places[event.client]
                 place.online = place.joined = True
@@ -267,15 +262,11 @@ class World:
                     self.desk.count_refusal(place)
             case Timer():
                 self._timers.pop(event.name, None)
-        self._last = max(self._last, event.at)
+        self._time.retrace(event.at)
 
     def go_on(self, at: float) -> None:
         """The journal is retraced up to `at`: time goes on once clients are back, or after a while."""
-        self._zero = self._clock() - at
-        self._last = at
-        if self.started:
-            self._awaited = {client for client, place in enumerate(self.places) if place.online}
-            self._awaited_until = self._clock() + self._hold_s
+        self._time.go_on(at, [client for client, place in enumerate(self.places) if place.online])
         for client, place in enumerate(self.places):
             if not place.online:  # the server went down while it told that they had left
                 self._due.extend(self.desk.fail_all(client, at))
@@ -304,44 +295,30 @@ class World:
             while True:
                 if self._stop is not None:
                     raise Stopped(self._stop)
-                self._stop_waiting_in_time()
-                runs = self.started and not self._awaited
+                stands_s = self._time.left_s()
+                runs = self._time.run
                 name = min(self._timers, key=lambda one: self._timers[one], default=None)
                 timer = math.inf if name is None or not runs else self._timers[name]
                 tick = self._ticks[0] if self._ticks and runs else math.inf
                 soonest, now = min(timer, tick), self.now()
-                if self._inbox and (now < soonest or self._inbox[0][0] - self._zero <= soonest):
+                if self._inbox and (now < soonest or self._time.is_by(self._inbox[0][0], soonest)):
                     stamp, report = self._inbox.popleft()
                     if isinstance(report, Profiled | Arrived | Failed):
                         self._unheard[report.client] -= 1
                     return stamp, report
                 if now >= soonest:
                     break
-                left_s = self._awaited_until - self._clock() if self._awaited else soonest - now
-                self._news.wait(None if left_s == math.inf else min(max(left_s, 0.0), _LONG_S))
+                left_s = stands_s or soonest - now
+                self._news.wait(None if left_s == math.inf else min(left_s, _LONG_S))
         if timer <= tick and name is not None:
             del self._timers[name]
-            return Timer(self._at(self._clock()), name)
+            return Timer(self._now(), name)
         heapq.heappop(self._ticks)
-        return Tick(self._at(self._clock()))
+        return Tick(self._now())
 
-    def _stop_waiting_in_time(self) -> None:
-        if self._awaited and self._clock() >= self._awaited_until:
-            log.warning("%d clients are not back yet; time goes on without them", len(self._awaited))
-            self._stop_waiting_for(*self._awaited)
-
-    def _stop_waiting_for(self, *clients: int) -> None:
-        """Time goes on where it stood when the last that it waited for is back or given up."""
-        if self._awaited:
-            self._awaited.difference_update(clients)
-            if not self._awaited:
-                self._zero = self._clock() - self._last
-
-    def _at(self, stamp: float) -> float:
-        """A time for an event; never before the last one."""
-        if not self._awaited:
-            self._last = max(self._last, stamp - self._zero) if self.started else 0.0
-        return self._last
+    def _now(self) -> float:
+        """For an event that happens here."""
+        return self._time.at(self._time.clock())
 
     def _hear(self, stamp: float, report: Report) -> None:
         match report:
@@ -354,16 +331,16 @@ class World:
             case Came():
                 self._come(stamp, report)
             case Gone(client=client, reason=reason):
-                self._stop_waiting_for(client)
+                self._time.is_back(client)
                 if self.places[client].online:
                     log.info("%s has left: %s", self.places[client].name, reason)
                     self._leave(stamp, client)
             case Profiled() | Arrived() | Failed():
-                self._due.extend(self.desk.listen(replace(report, at=self._at(stamp))))
+                self._due.extend(self.desk.listen(replace(report, at=self._time.at(stamp))))
 
     def _come(self, stamp: float, came: Came) -> None:
         client, place = came.client, self.places[came.client]
-        self._stop_waiting_for(client)
+        self._time.is_back(client)
         waits = came.answer.set_running_or_notify_cancel()
         if self.desk.is_shut_out(place):
             if waits:
@@ -389,13 +366,13 @@ class World:
         log.info("%s has joined with %d samples, as client %d", place.name, came.samples, client)
         if self.started:
             place.joined = True
-            self._due.append(Joined(self._at(stamp), client, came.samples, came.most))
+            self._due.append(Joined(self._time.at(stamp), client, came.samples, came.most))
         self._start_if_all_are_here()
 
     def _start_if_all_are_here(self) -> None:
         if self.started or sum(place.online for place in self.places) < self._wait_for:
             return
-        self._zero, self.started = self._clock(), True
+        self._time.begin()
         for client, place in enumerate(self.places):
             if place.online and not place.joined:
                 place.joined = True
@@ -404,11 +381,11 @@ class World:
         log.info("the run begins")
 
     def _leave(self, stamp: float, client: int) -> None:
-        self._due.extend(self.desk.leave(client, self._at(stamp)))
+        self._due.extend(self.desk.leave(client, self._time.at(stamp)))
 
     def _answer(self, request: int, values: Iterable[float | None]) -> None:
         known = tuple(one if one is not None and math.isfinite(one) else None for one in values)
-        self._due.append(Measured(self._at(self._clock()), request, known))
+        self._due.append(Measured(self._now(), request, known))
 
     def _left_s(self, command: Probe | Train) -> float | None:
         if isinstance(command, Probe) or command.work.stop_at is None:

@@ -94,12 +94,12 @@ def test_one_seed_gives_one_journal_and_another_seed_another(tmp_path, small):
 def test_the_number_of_processes_changes_nothing(tmp_path, small, policy):
     small |= {"policy": policy, "stop": {"rounds": 3}}
     fedpace.simulate(small, out=tmp_path / "one")
-    fedpace.simulate(small, out=tmp_path / "two", workers=2)
+    fedpace.simulate(small, out=tmp_path / "three", workers=3)
     assert (tmp_path / "one/journal.jsonl").read_bytes() == (
-        tmp_path / "two/journal.jsonl"
+        tmp_path / "three/journal.jsonl"
     ).read_bytes()
-    one, two = (torch.load(tmp_path / n / "weights.pt", weights_only=True) for n in ("one", "two"))
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    one, three = (torch.load(tmp_path / n / "weights.pt", weights_only=True) for n in ("one", "three"))
+    assert all(torch.equal(one[name], three[name]) for name in one)
 
 
 @pytest.mark.parametrize("policy", ["dynamic_tau", "dynamite"])

@@ -83,10 +83,8 @@ def stopping_after(events):
     return watch
 
 
-@pytest.mark.parametrize(
-    ("server", "policy"),
-    [("fedavg", "timelyfl"), *(("fedadam", name) for name in plugins.names("policies"))],
-)  # fedadam has a state of its own
+@pytest.mark.parametrize("policy", plugins.names("policies"))
+@pytest.mark.parametrize("server", ["fedavg", "fedadam"])
 def test_stopped_at_any_event_and_resumed_it_ends_as_if_nothing_had_happened(
     tmp_path, small, policy, server
 ):

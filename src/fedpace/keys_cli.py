@@ -1,8 +1,6 @@
 """`fedpace keys init | client | revoke | list`: who may take part in a federation."""
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import needs_extra
 
 if TYPE_CHECKING:
     from fedpace.net.authority import Authority
@@ -49,7 +47,7 @@ def init_(
 
     Refused where there is one. With --renew clients keep what they have; the server needs a restart.
     """
-    with _extra():
+    with needs_extra("net"):
         from fedpace.net.authority import Authority
         from fedpace.net.identity import DAYS, is_host
     valid = DAYS if days is None else days
@@ -80,7 +78,7 @@ def client_(
 
     Refused while the name has keys that are valid; revoke them first to replace them.
     """
-    with _extra():
+    with needs_extra("net"):
         from fedpace.net.authority import Authority
         from fedpace.net.identity import DAYS
     authority = Authority.open(keys)
@@ -99,7 +97,7 @@ def revoke_(
     keys: Keys = Path("keys"),
 ) -> None:
     """Shut a client out, at once and also from a server that is running."""
-    with _extra():
+    with needs_extra("net"):
         from fedpace.net.authority import Authority
     ended = Authority.open(keys).revoke(name)
     if not ended:
@@ -112,7 +110,7 @@ def revoke_(
 @app.command("list")
 def list_(keys: Keys = Path("keys")) -> None:
     """All certificates and tokens that were made."""
-    with _extra():
+    with needs_extra("net"):
         from fedpace.net.authority import Authority
         from fedpace.net.identity import day, utc_now
     authority = Authority.open(keys)
@@ -129,17 +127,6 @@ def list_(keys: Keys = Path("keys")) -> None:
         Console(highlight=False, markup=False).print(table)
     else:
         _say("no clients yet; run `fedpace keys client NAME`")
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    """Around imports of what an extra brings: without it the other commands still work."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"keys need the package {error.name}; install it with `pip install 'fedpace[net]'`"
-        ) from error
 
 
 def _server(authority: "Authority") -> str:

@@ -5,8 +5,6 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpace import config as configs
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, needs_extra
 
 if TYPE_CHECKING:
     from fedpace.api import Result
@@ -56,7 +54,7 @@ def serve(
     overwrite: bool,
 ) -> "Result | None":
     """The result of a served run; None where it was stopped."""
-    with _extra():
+    with needs_extra("net"):
         from fedpace.federation import find_task
         from fedpace.federation import serve as run
     gate = _gate(keys, auth, insecure)
@@ -86,7 +84,7 @@ def join(
     patience: float | None,
 ) -> None:
     """Take part until it is over."""
-    with _extra():
+    with needs_extra("net"):
         from fedpace.federation import find_task
         from fedpace.federation import join as take_part
     if task is None:
@@ -111,7 +109,7 @@ def join(
 
 def status(address: str, keys: Path | None, insecure: bool, watch: float | None) -> None:
     """Print what the server says, once or again and again."""
-    with _extra():
+    with needs_extra("net"):
         from fedpace.federation import ask_status
     shown = _client_keys(keys, insecure)
 
@@ -177,13 +175,3 @@ def _drawn(reply: Any) -> Group:
         refused = Text(str(one.refused), style="red" if one.refused else "")
         table.add_row(one.name, one.state, one.doing, seen, *speeds, str(one.updates), refused)
     return Group(Text(head), table)
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigError(
-            f"networks need more packages ({error.name}); install them with: pip install 'fedpace[net]'"
-        ) from None

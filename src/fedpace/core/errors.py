@@ -4,7 +4,8 @@ A message says what was wrong, what was expected and what to do about it.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class FedpaceError(Exception):
@@ -39,3 +40,14 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     names = sorted(known)
     hint = nearest(name, names)
     return ConfigError(f"there is no {kind} {name!r}{hint}; known are {', '.join(names) or 'none'}")
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Around imports of what an extra brings: without it everything else still works."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"the package {error.name} is missing; install it with: pip install 'fedpace[{extra}]'"
+        ) from error

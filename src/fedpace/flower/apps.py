@@ -4,14 +4,13 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpace import config as configs
 from fedpace.config import Config
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, needs_extra
 from fedpace.flower.client import Worker, node_name
 from fedpace.flower.letters import Letter
 from fedpace.flower.server import serve
@@ -38,7 +37,7 @@ def server_app(
     every key of the config, such as `policy` or `stop.rounds`; its keys `flower.*` are those of
     FlowerSettings.
     """
-    with _extra():
+    with needs_extra("flower"):
         from flwr.serverapp import ServerApp
 
     app = ServerApp()
@@ -61,7 +60,7 @@ def client_app(factory: Factory, device: str = "cpu", threads: int | None = 1) -
     The node config can set `name`, which a SuperNode that is started anew is known again by,
     `device`, and `slower`, to act as a slower machine.
     """
-    with _extra():
+    with needs_extra("flower"):
         from flwr.app import Message
         from flwr.clientapp import ClientApp
 
@@ -124,13 +123,3 @@ def _say() -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigError(
-            f"Flower is not here ({error.name}); install it with: pip install 'fedpace[flower]'"
-        ) from None

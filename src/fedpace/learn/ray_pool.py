@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from fedpace.core.errors import ConfigError, FedpaceError
+from fedpace.core.errors import ConfigError, FedpaceError, needs_extra
 from fedpace.learn.plain import Arrays, arrays_to_update, update_to_arrays, weights_to_arrays
 from fedpace.learn.pool import Executor, Serial, chunks_of, single_thread
 from fedpace.learn.train import Job, Trainer
@@ -31,12 +31,8 @@ class RayWorkers:
     ) -> None:
         if workers < 1:
             raise ConfigError(f"workers is {workers}; set it to 1 or more")
-        try:
+        with needs_extra("ray"):
             self._ray = ray = import_module("ray")
-        except ImportError as error:
-            raise ConfigError(
-                "executor is ray, but ray cannot be imported; run pip install 'fedpace[ray]'"
-            ) from error
         self._each = within(trainer).appetite
         self._started = not ray.is_initialized()
         if self._started:

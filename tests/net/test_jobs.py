@@ -1,0 +1,73 @@
+"""What a client says of its own speed."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from fedpace.learn.orders import Outcome
+from fedpace.net import arrays, jobs
+from fedpace.net import federation_pb2 as pb
+from fedpace.net.jobs import Jobs, Line, Result
+from fedpace.net.transfer import Moved
+
+MODEL = arrays.pack({"params": np.zeros(250_000, "<f4")})
+LATENCY_S = 0.25
+
+
+class Quick:
+    """Trains nothing, and says so at once."""
+
+    samples, model = 20, ""
+
+    def prepare(self, settings, seed, client):
+        pass
+
+    def batches(self, batch_size):
+        return 1
+
+    def train(self, opened, weights, orders, on_profile, on_step):
+        orders.wait()
+        return Result(Outcome(1, 1, 0, 20, 20, False, None, None, 1e-3, None), {"params": np.zeros(1)})
+
+
+def up_seconds(monkeypatch, *uploads):
+    """What is reported of an upload of the model, after each of these (bytes, seconds)."""
+    sent = iter(uploads)
+
+    async def fetch(stub, task, most, metadata):
+        return MODEL, Moved(len(MODEL), 2.0)
+
+    async def send(stub, task, data, metadata):
+        return Moved(*next(sent))
+
+    monkeypatch.setattr(jobs.transfer, "fetch", fetch)
+    monkeypatch.setattr(jobs.transfer, "send", send)
+
+    async def play():
+        line = Line(tuple)
+        line.stub, line.latency_s = None, LATENCY_S
+        line.connected.set()
+        work = Jobs(Quick(), line, lambda: 0.0)
+        found = []
+        for task in range(1, len(uploads) + 1):
+            work.work(pb.Train(task=task, batch_size=5, steps=1))
+            said = await asyncio.wait_for(line.outbox.get(), 30)
+            assert said.done.task == task
+            found.append(said.done.rates.up_s - LATENCY_S)
+            assert said.done.rates.down_s == 2.0 + LATENCY_S
+        await work.stop()
+        return found
+
+    return asyncio.run(play())
+
+
+def test_an_upload_tells_how_quick_the_line_is(monkeypatch):
+    assert up_seconds(monkeypatch, (100_000, 1.0)) == [pytest.approx(len(MODEL) / 100_000)]
+
+
+def test_an_upload_of_a_few_bytes_tells_nothing_of_it(monkeypatch):
+    """As down, until something larger went up; then as that."""
+    found = up_seconds(monkeypatch, (1000, 1.0), (100_000, 1.0), (1000, 1.0))
+    large = pytest.approx(len(MODEL) / 100_000)
+    assert found == [pytest.approx(2.0), large, large]

@@ -122,5 +122,5 @@ def test_without_the_package_the_extra_is_named(keys, monkeypatch):
         return real(name, *arguments)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=r"need the package cryptography; .*fedpace\[net\]"):
+    with pytest.raises(ConfigError, match=r"the package cryptography is missing; .*fedpace\[net\]"):
         keys("init")

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FLOWER := $(VENV)-flower
 
-.PHONY: help setup demo federation-demo test test-flower flower-check test-ray check lint bench proto clean
+.PHONY: help setup demo federation-demo test test-flower flower-check test-ray test-kernels check lint bench proto clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -45,6 +45,11 @@ test-ray: ## the tests on a local Ray cluster of two workers, in an environment 
 	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
 	$(VENV)-ray/bin/python -m pytest tests/learn/test_ray.py
 
+test-kernels: ## the kernels for GPUs in Triton's interpreter, in an environment of their own
+	$(PYTHON) -m venv $(VENV)-kernels
+	$(VENV)-kernels/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' triton
+	TRITON_INTERPRET=1 $(VENV)-kernels/bin/python -m pytest -n auto tests/learn/test_kernels.py
+
 lint: $(STAMP) ## style, types and the directions between rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -62,4 +67,4 @@ proto: ## make the messages' code from federation.proto, by a generator whose co
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fedpace/net/federation.proto
 
 clean: ## remove what setup and runs left behind
-	rm -rf $(VENV) $(FLOWER) $(VENV)-ray runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FLOWER) $(VENV)-ray $(VENV)-kernels runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -95,21 +95,51 @@ def changed(method: str) -> Any:
 
     from fedpace.learn import stack_probe, stack_replay
 
-    usual = stack_probe.Vmapped, stack_replay.at_work
-    if method == "products":
-        stack_probe.Vmapped = partial(stack_probe.Vmapped, products=True)
-    if method == "loose":
+    usual, words = (stack_probe.usable, stack_replay.at_work), method.split("+")
+    if "grouped" in words:
+        stack_probe.usable = lambda device: False
+    if "loose" in words:
 
         @contextmanager
         def loose(device: Any, precision: str = "float32") -> Any:
-            with usual[1](device, precision), cudnn.flags(True, True, False, True):
+            with usual[1](device, precision), cudnn.flags(True, True, 10, False, True):
                 yield
 
         stack_replay.at_work = loose
     try:
         yield
     finally:
-        stack_probe.Vmapped, stack_replay.at_work = usual
+        stack_probe.usable, stack_replay.at_work = usual
+
+
+def timed(learner: Any) -> dict[str, float]:
+    """Seconds, from the third call on, of training, of checking updates and of making models."""
+    import torch
+
+    spans: dict[str, float] = {}
+
+    def watch(owner: Any, name: str) -> None:
+        usual, calls = getattr(owner, name), 0
+
+        def call(*given: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if torch.cuda.is_available() and name != "put":
+                torch.cuda.synchronize()
+            began = time.perf_counter()
+            found = usual(*given)
+            if torch.cuda.is_available() and name != "put":
+                torch.cuda.synchronize()
+            if calls > 3:
+                spans[name] = spans.get(name, 0.0) + time.perf_counter() - began
+            return found
+
+        setattr(owner, name, call)
+
+    watch(learner._executor, "train")
+    watch(learner._store, "put")
+    watch(learner._store, "aggregate")
+    return spans
 
 
 def simulate(
@@ -137,7 +167,8 @@ def simulate(
     from fedpace.sim.learning import Learning
     from fedpace.sim.world import World
 
-    together = {"one-by-one": "one by one", "compiled": "compiled"}.get(method, "stacked")
+    ways = {"one-by-one": "one by one", "compiled": "compiled"}
+    together = ways.get(method.partition("+")[0], "stacked")
     train = TrainSettings(lr=0.05, batch_size=32, precision=precision, together=together)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -145,6 +176,7 @@ def simulate(
         stack.enter_context(changed(method))
         learning = Learning(task, clients, division, train, "flops", 0, device)
         learner = learning.learner(ServerSettings(), 1, stack, None)
+        spans = timed(learner)
         if method == "eager":
             learner._executor._capture = lambda step: step
         context = Context(0, clients, learning.profile, 32)
@@ -155,6 +187,7 @@ def simulate(
         world = World(fleet, learning.samples, learning.profile, learner, None)
         evaluate, stop = EvaluateSettings(every_rounds=test_every), StopSettings(rounds=rounds)
         Run(Session(session_policy, recorder), world, learner, evaluate, stop, (watch,)).to_end()
+        print(", ".join(f"{name} {spent:.2f} s" for name, spent in spans.items()))
         notes = getattr(learner._executor, "notes", {})
         for kind, note in list(notes.items())[:2]:
             print(f"{kind}: {note}")
@@ -283,7 +316,7 @@ def same(*methods: str) -> None:
         print(f"{model:>12}: the same bits again: {equal}; {list(executor.notes.values())}", flush=True)
 
 
-def kernels(model: str, precision: str) -> None:
+def kernels(model: str, precision: str, method: str = "stacked") -> None:
     """Where the GPU's time goes in a stack of 64."""
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -293,9 +326,11 @@ def kernels(model: str, precision: str) -> None:
     from fedpace.learn.train import Job, Trainer
 
     trainer = Trainer(random_task(model, 64, 160), TrainSettings(precision=precision), 0, "cuda")
-    work = [(Job(one, 0, 5, 0, trainer.layout.depth, 32), trainer.initial()) for one in range(64)]
-    executor = Stacked(trainer, "stacked")
-    executor.train(work)
+    initial, depth = trainer.initial(), trainer.layout.depth
+    work = [(Job(one, 0, 5, 0, depth, 32), initial) for one in range(64)]
+    with changed(method):
+        executor = Stacked(trainer, "compiled" if method.startswith("compiled") else "stacked")
+        executor.train(work)
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         executor.train(work)

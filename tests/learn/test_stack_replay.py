@@ -2,18 +2,15 @@
 
 import warnings
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from fedpace.learn import stack_probe
 from fedpace.learn.graphs import CannotCapture
 from fedpace.learn.pool import Serial
 from fedpace.learn.stack_compiled import Compiled
 from fedpace.learn.stack_replay import Replay, room_for
-from fedpace.learn.stack_steps import Vmapped
 from fedpace.learn.stack_train import StackTrainer
 from fedpace.learn.stacked import Stacked
 from tests.learn.learning_toys import Recurrent, Swapped, Tied, normed, plain
@@ -192,29 +189,3 @@ def test_a_layer_that_the_loss_does_not_use_stays_as_it_is(monkeypatch):
     found = Stacked(trainer, "compiled").train(work)
     assert distance(found, Serial(trainer).train(work)) < 1e-4
     assert traced.graphs
-
-
-class Strided(nn.Module):
-    """Convolutions of several strides, paddings and biases, one of them in groups."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(1, 4, (5, 3), stride=(1, 2), padding=(2, 1))
-        self.second = nn.Conv2d(4, 4, 3, padding="same", bias=False)
-        self.third = nn.Conv2d(4, 6, 3, stride=2, bias=False)
-        self.fourth = nn.Conv2d(6, 6, 1, groups=2)
-        self.head = nn.Linear(12, 3)
-
-    def forward(self, x):
-        x = torch.tanh(self.second(torch.tanh(self.first(x))))
-        return self.head(torch.tanh(self.fourth(self.third(x))).flatten(1))
-
-
-@pytest.mark.parametrize("model", [None, Strided])
-def test_convolutions_as_products_are_convolutions(model, monkeypatch):
-    monkeypatch.setattr(stack_probe, "Vmapped", partial(Vmapped, products=True))
-    made = images() if model is None else replace(images(), model=model)
-    trainer = trainer_of(made, lr=0.02)
-    work = every_depth(trainer)
-    found = Stacked(trainer).train(work)
-    assert 0 < distance(found, Serial(trainer).train(work)) < 1e-4

@@ -14,7 +14,7 @@ from fedpace.learn.optimiser import client_optimiser
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.stack import Batch
 from fedpace.learn.stack_chain import Chain
-from fedpace.learn.stack_products import Products
+from fedpace.learn.stack_kernels import Kernels
 from fedpace.learn.steps import Loss, Part
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "Adadelta", "Adagrad", "NAdam", "RAdam", "RMSprop")
@@ -44,15 +44,15 @@ class Gradients(Protocol):
 class Vmapped:
     """Gradients of any model, by torch.func.vmap. names: those of the parameters, as they come.
 
-    products: compute convolutions as `stack_products` does, instead of as grouped ones.
+    kernels: compute with `stack_kernels` what they can do.
     """
 
     def __init__(
-        self, model: nn.Module, loss: Loss, names: Sequence[str], products: bool = False
+        self, model: nn.Module, loss: Loss, names: Sequence[str], kernels: bool = False
     ) -> None:
         self._model, self._loss = model, loss
         self._aliases = _aliases(model)
-        self._names, self._products = names, products
+        self._names, self._kernels = names, kernels
 
     def __call__(
         self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: Batch
@@ -61,7 +61,7 @@ class Vmapped:
         trained = [param.detach().requires_grad_() for param in params[first:]]
         tensors = dict(zip(self._names, [*params[:first], *trained], strict=True)) | dict(buffers)
         lone = part.lone_sample() if batch.inputs.shape[1] == 1 else nullcontext()
-        with lone, Products() if self._products else nullcontext():
+        with lone, Kernels() if self._kernels else nullcontext():
             values = vmap(self._value)(tensors, batch.inputs, batch.targets)
         if not values.requires_grad:
             return [None] * len(trained)

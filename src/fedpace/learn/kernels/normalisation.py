@@ -1,0 +1,119 @@
+"""Group normalisation: a program for each group of a sample's channels, which holds all of it.
+
+Images are [clients, samples, channels, places], factors and shifts [clients, channels], and all of them
+contiguous.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _normalise(
+    x,
+    factors,
+    shifts,
+    y,
+    means,
+    scales,
+    eps,
+    CHANNELS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    PLACES: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
+    client = tl.program_id(1).to(tl.int64)
+    number = client * tl.num_programs(0) + tl.program_id(0)
+    c, p = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_P)
+    here = (c[:, None] < CHANNELS) & (p[None, :] < PLACES)
+    at = number * (CHANNELS * PLACES) + c[:, None] * PLACES + p[None, :]
+    values = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+    mean = tl.sum(values) / (CHANNELS * PLACES)
+    values = tl.where(here, values - mean, 0.0)
+    scale = 1 / tl.sqrt(tl.sum(values * values) / (CHANNELS * PLACES) + eps)
+    of = (client * GROUPS + tl.program_id(0) % GROUPS) * CHANNELS + c
+    factor = tl.load(factors + of, mask=c < CHANNELS, other=0.0)
+    shift = tl.load(shifts + of, mask=c < CHANNELS, other=0.0)
+    tl.store(y + at, values * scale * factor[:, None] + shift[:, None], mask=here)
+    tl.store(means + number, mean)
+    tl.store(scales + number, scale)
+
+
+@triton.jit
+def _slopes_of(
+    x,
+    factors,
+    means,
+    scales,
+    slopes,
+    of_x,
+    of_factors,
+    of_shifts,
+    CHANNELS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    PLACES: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
+    client = tl.program_id(1).to(tl.int64)
+    number = client * tl.num_programs(0) + tl.program_id(0)
+    c, p = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_P)
+    here = (c[:, None] < CHANNELS) & (p[None, :] < PLACES)
+    at = number * (CHANNELS * PLACES) + c[:, None] * PLACES + p[None, :]
+    mean, scale = tl.load(means + number), tl.load(scales + number)
+    slope = tl.load(slopes + at, mask=here, other=0.0)
+    values = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+    values = tl.where(here, (values - mean) * scale, 0.0)
+    tl.store(of_factors + number * CHANNELS + c, tl.sum(slope * values, 1), mask=c < CHANNELS)
+    tl.store(of_shifts + number * CHANNELS + c, tl.sum(slope, 1), mask=c < CHANNELS)
+    of = (client * GROUPS + tl.program_id(0) % GROUPS) * CHANNELS + c
+    slope *= tl.load(factors + of, mask=c < CHANNELS, other=0.0)[:, None]
+    level = tl.sum(slope) / (CHANNELS * PLACES)
+    tilt = tl.sum(slope * values) / (CHANNELS * PLACES)
+    found = (slope - level - values * tilt) * scale
+    tl.store(of_x + at, found.to(of_x.dtype.element_ty), mask=here)
+
+
+def normalise(
+    x: Tensor, factors: Tensor, shifts: Tensor, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What it gives, in float32, and the mean and the scale of every group."""
+    clients, samples = x.shape[:2]
+    found = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+    means = torch.empty((clients, samples, groups), dtype=torch.float32, device=x.device)
+    scales = torch.empty_like(means)
+    _normalise[samples * groups, clients](
+        x, factors, shifts, found, means, scales, eps, **_blocks(x, groups)
+    )
+    return found, means, scales
+
+
+def slopes_of(
+    x: Tensor, factors: Tensor, means: Tensor, scales: Tensor, slopes: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of images, factors and shifts, where `slopes` are those of what `normalise` gives."""
+    clients, samples, groups = means.shape
+    found = torch.empty_like(x)
+    shape = clients, samples, x.shape[2]
+    of_factors = torch.empty(shape, dtype=torch.float32, device=x.device)
+    of_shifts = torch.empty_like(of_factors)
+    _slopes_of[samples * groups, clients](
+        x, factors, means, scales, slopes, found, of_factors, of_shifts, **_blocks(x, groups)
+    )
+    return found, of_factors.sum(1), of_shifts.sum(1)
+
+
+def _blocks(x: Tensor, groups: int) -> dict[str, int]:
+    channels, places = x.shape[2] // groups, x.shape[3]
+    high, wide = triton.next_power_of_2(channels), triton.next_power_of_2(places)
+    return {
+        "CHANNELS": channels,
+        "GROUPS": groups,
+        "PLACES": places,
+        "BLOCK_C": high,
+        "BLOCK_P": wide,
+        "num_warps": min(max(high * wide // 512, 1), 16),
+    }

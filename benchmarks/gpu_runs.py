@@ -2,20 +2,21 @@
 
 `python -m benchmarks.gpu_runs [SECONDS]` runs the parts below, the most telling first, each in a
 process and with a limit of its own, and prints figures as they come; SECONDS limits all of them. One
-part: `python -m benchmarks.gpu_runs rate mnist-cnn stacked float32`. Needs torch and numpy, and no
-installation: `PYTHONPATH=src python3 -m benchmarks.gpu_runs`.
+part: `python -m benchmarks.gpu_runs rate mnist-cnn stacked float32`.
 
-Runs are put together as `fedpace run` does it, with a journal on disk, less the reading of a config.
+Parts `whole`, `timely` and `devices` call `fedpace run` and read MNIST and CIFAR-10 from the data root
+(FEDPACE_DATA). The others need torch and numpy alone, also without an installation
+(`PYTHONPATH=src python3 -m benchmarks.gpu_runs ...`): they put runs together as `fedpace run` does it,
+with a journal on disk, less the reading of a config.
 """
 
-import os
+import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -23,20 +24,23 @@ from statistics import median
 from typing import Any
 
 PARTS: tuple[tuple[int, str], ...] = (
-    (40, "same"),
-    (25, "rate mnist-cnn stacked float32"),
-    (30, "rate resnet20-gn stacked float32"),
-    (45, "timely stacked tf32 25"),
-    (45, "rate mnist-cnn compiled float32"),
+    (60, "same"),
+    (90, "whole mnist-cnn tf32"),
+    (120, "whole resnet20-gn tf32"),
+    (240, "timely tf32"),
+    (240, "devices"),
+    (40, "rate mnist-cnn stacked tf32"),
+    (40, "rate mnist-cnn stacked float32"),
+    (40, "rate mnist-cnn stacked bf16"),
+    (40, "rate resnet20-gn stacked tf32"),
+    (40, "rate resnet20-gn stacked float32"),
+    (40, "rate resnet20-gn stacked bf16"),
+    (40, "rate mnist-cnn grouped tf32"),
+    (40, "rate resnet20-gn grouped tf32"),
+    (75, "rate mnist-cnn compiled tf32"),
     (75, "rate resnet20-gn compiled tf32"),
-    (25, "rate resnet20-gn stacked tf32"),
-    (40, "same compiled"),
-    (25, "rate resnet20-gn products tf32"),
-    (25, "rate mnist-cnn products float32"),
-    (25, "kernels resnet20-gn float32"),
-    (20, "rate resnet20-gn loose tf32"),
+    (30, "kernels resnet20-gn tf32"),
     (20, "rate resnet20-gn eager float32"),
-    (25, "rate resnet20-gn stacked bf16"),
     (20, "rate mnist-cnn one-by-one float32"),
 )
 """Seconds that a part may take, and what it is."""
@@ -73,19 +77,6 @@ def random_task(model: str, clients: int, samples: int) -> Any:
     shares = np.split(draw.permutation(len(inputs)), clients)
     build = partial(build_model, model, shape[0], 10, shape[1:])
     return Task(build, (inputs, targets), (inputs[:200], targets[:200]), shares)
-
-
-def cifar(model: str) -> Any:
-    """The subset of CIFAR-10 in the data root (FEDPACE_DATA), else noise of its size."""
-    from fedpace.data.cifar import load_cifar10
-    from fedpace.learn.tasks import image_task
-
-    root = os.environ.get("FEDPACE_DATA")
-    if root and (Path(root) / "cifar10").is_dir():
-        return image_task("cifar10", model, load_cifar10(Path(root) / "cifar10"))
-    print("no CIFAR-10 here: noise of its size instead")
-    task = random_task(model, 1, 20_000)
-    return replace(task, clients=None)
 
 
 @contextmanager
@@ -152,7 +143,6 @@ def simulate(
     precision: str,
     rounds: int,
     watch: Callable[[Any], None],
-    test_every: int = 1000,
 ) -> None:
     import torch
 
@@ -185,7 +175,7 @@ def simulate(
         recorder = stack.enter_context(Journal(Path(folder) / "journal.jsonl", header))
         fleet = Phones.build(PhonesSettings(), clients, 0)
         world = World(fleet, learning.samples, learning.profile, learner, None)
-        evaluate, stop = EvaluateSettings(every_rounds=test_every), StopSettings(rounds=rounds)
+        evaluate, stop = EvaluateSettings(every_rounds=1000), StopSettings(rounds=rounds)
         Run(Session(session_policy, recorder), world, learner, evaluate, stop, (watch,)).to_end()
         print(", ".join(f"{name} {spent:.2f} s" for name, spent in spans.items()))
         notes = getattr(learner._executor, "notes", {})
@@ -223,39 +213,114 @@ def rate(model: str, method: str, precision: str) -> None:
         print(f"memory: {torch.cuda.max_memory_reserved() / 2**30:.1f} GiB")
 
 
-def timely(method: str, precision: str, limit_s: str, model: str = "resnet20-gn") -> None:
-    """TimelyFL, 128 clients, ResNet-20 with group normalisation, Dirichlet 0.1, up to 300 rounds."""
-    from fedpace.data.partition import PartitionSettings
-    from fedpace.policies.timelyfl import TimelyFL, TimelyFLSettings
-
-    class Enough(Exception):
-        pass
-
-    task = cifar(model)
-    began, marks = time.perf_counter(), []
-
-    def watch(standing: Any) -> None:
-        if standing.round >= len(marks):
-            marks.append(time.perf_counter() - began)
-            if standing.round % 10 == 0:
-                print(
-                    f"round {standing.round} after {marks[-1]:.1f} s, {standing.accuracy}", flush=True
-                )
-            if marks[-1] > float(limit_s):
-                raise Enough
-
-    division = PartitionSettings(kind="dirichlet", alpha=0.1)
-    try:
-        settings = TimelyFLSettings()
-        simulate(task, TimelyFL, settings, division, 128, method, precision, 300, watch, 10)
-    except Enough:
-        pass
-    late = marks[len(marks) // 2 :]
-    each = (late[-1] - late[0]) / max(len(late) - 1, 1)
-    print(
-        f"timelyfl, {method}, {precision}: {len(marks) - 1} rounds in {marks[-1]:.0f} s; {each:.2f} s "
-        f"each in the second half, so 300 in about {marks[-1] + (301 - len(marks)) * each:.0f} s"
+def fedpace_run(folder: str, settings: dict[str, Any], device: str, *options: str) -> float:
+    """Seconds that `fedpace run` takes."""
+    config = Path(folder) / "config.toml"
+    config.write_text("")
+    words = [f"--set={name}={value}" for name, value in settings.items()]
+    command = [sys.executable, "-m", "fedpace", "run", str(config), f"--device={device}", "--overwrite"]
+    began = time.perf_counter()
+    done = subprocess.run(
+        [*command, f"--out={folder}/out", *words, *options], capture_output=True, text=True
     )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return time.perf_counter() - began
+
+
+def whole(model: str, precision: str) -> None:
+    """`fedpace run`, 64 clients a round, one epoch: what 110 rounds take longer than 10."""
+    settings = {
+        "clients": 64,
+        "policy": "sync",
+        "task.kind": "mnist" if model == "mnist-cnn" else "cifar10",
+        "task.model": model,
+        "partition.kind": "iid",
+        "train.batch_size": 32,
+        "train.precision": precision,
+        "evaluate.every_rounds": 1000,
+    }
+    times = []
+    for rounds in (10, 10, 110):  # the first one makes and keeps compiled kernels
+        with tempfile.TemporaryDirectory() as folder:
+            times.append(fedpace_run(folder, settings | {"stop.rounds": rounds}, "cuda"))
+            samples = trained(Path(folder) / "out")
+    rate = 100 / 110 * samples / (times[2] - times[1])
+    print(
+        f"fedpace run, {model}, {precision}: {rate:.0f} samples a second; "
+        f"10 rounds in {times[0]:.1f} s, again in {times[1]:.1f} s, 110 in {times[2]:.1f} s",
+        flush=True,
+    )
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
+
+
+def trained(out: Path) -> int:
+    """Samples that all updates of a run have seen, each as often as it was used."""
+    return sum(
+        one.get("trained") or one["samples"] for one in lines(out) if one.get("event") == "arrived"
+    )
+
+
+def timely(precision: str, rounds: str = "300") -> None:
+    """TimelyFL, 128 clients, CIFAR-10's subset, ResNet-20 with group normalisation, Dirichlet 0.1."""
+    settings = {
+        "clients": 128,
+        "policy": "timelyfl",
+        "task.kind": "cifar10",
+        "task.model": "resnet20-gn",
+        "partition.kind": "dirichlet",
+        "partition.alpha": 0.1,
+        "train.batch_size": 32,
+        "train.lr": 0.05,
+        "train.precision": precision,
+        "evaluate.every_rounds": 10,
+        "stop.rounds": rounds,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        spent = fedpace_run(folder, settings, "cuda")
+        seen = [one["accuracy"] for one in lines(Path(folder) / "out") if "accuracy" in one]
+    print(f"fedpace run, TimelyFL, {precision}: {rounds} rounds in {spent:.0f} s; accuracy {seen[-1]}")
+
+
+def devices() -> None:
+    """The same runs on the CPU and on the GPU: what happens when, and accuracy."""
+    for policy in ("timelyfl", "fedbuff", "adel"):
+        settings = {
+            "clients": 40,
+            "policy": policy,
+            "task.kind": "mnist",
+            "task.model": "mnist-cnn",
+            "partition.kind": "dirichlet",
+            "train.batch_size": 32,
+            "train.lr": 0.05,
+            "evaluate.every_rounds": 2,
+            "stop.rounds": 10,
+            **({"policies.adel.budget_s": 4000} if policy == "adel" else {}),
+        }
+        found = {}
+        for device, options in (("cpu", ("--workers=12",)), ("cuda", ())):
+            with tempfile.TemporaryDirectory() as folder:
+                fedpace_run(folder, settings, device, *options)
+                found[device] = lines(Path(folder) / "out")
+        told = {
+            name: [one for one in some if "accuracy" not in one and one.get("event") != "measured"]
+            for name, some in found.items()
+        }
+        scores = [
+            (one["accuracy"], other["accuracy"])
+            for one, other in zip(found["cpu"], found["cuda"], strict=False)
+            if "accuracy" in one and "accuracy" in other
+        ]
+        away = max(abs(one - other) for one, other in scores)
+        print(
+            f"{policy}: {len(told['cpu'])} lines of the journals, "
+            f"{'equal' if told['cpu'][1:] == told['cuda'][1:] else 'DIFFERENT'}; accuracy at the end "
+            f"{scores[-1][0]:.4f} on the CPU, {scores[-1][1]:.4f} on the GPU, {away:.4f} away at most",
+            flush=True,
+        )
 
 
 def work_of(trainer: Any, count: int, steps: int) -> Any:
@@ -346,7 +411,14 @@ def main(words: list[str]) -> None:
     if not words or words[0].replace(".", "").isdigit():
         every_part(float(words[0]) if words else 150.0)
     else:
-        parts = {"same": same, "rate": rate, "timely": timely, "kernels": kernels}
+        parts: dict[str, Callable[..., None]] = {
+            "same": same,
+            "rate": rate,
+            "whole": whole,
+            "timely": timely,
+            "devices": devices,
+            "kernels": kernels,
+        }
         parts[words[0]](*words[1:])
 
 

@@ -1,5 +1,7 @@
 """Stacks on a GPU, replayed as CUDA graphs, compiled and in lower precision."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -55,3 +57,13 @@ def test_steps_of_a_stack_are_captured():
     executor.train(every_depth(trainer))
     assert executor._replay._capture is not None  # no capture has failed
     assert all(kind.__name__ == "replay" for kind in executor._replay._replays.values())
+
+
+@pytest.mark.parametrize("settings", [SGD, ADAM], ids=["SGD", "Adam"])
+def test_a_learning_rate_that_decays_is_followed_by_captured_steps(settings):
+    trainer = trainer_of(task(plain, SIZES), decay=0.5, **settings)
+    executor = Stacked(trainer)
+    for version in (0, 3, 1):
+        work = [(replace(job, version=version), old) for job, old in every_depth(trainer)]
+        assert away(executor.train(work), Serial(trainer).train(work)) < 1e-3
+    assert executor._replay._capture is not None

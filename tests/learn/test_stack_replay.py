@@ -102,13 +102,13 @@ def test_layers_behind_frozen_statistics_and_tied_ones_are_stacked_by_depth(stac
     assert isinstance(trainer.new_model(), Tied)
 
 
-def test_a_learning_rate_that_decays_is_that_of_each_version_and_not_captured():
+def test_a_learning_rate_that_decays_is_that_of_each_version():
     trainer = trainer_of(plain, decay=0.5, options={"momentum": 0.9})
     work = [(replace(job, version=job.client % 3), weights) for job, weights in every_depth(trainer)]
     capture = Again()
     found = Stacked(trainer, capture=capture).train(work)
     assert distance(found, Serial(trainer).train(work)) < 1e-4
-    assert capture.captures == 0
+    assert capture.captures > 0
 
 
 def test_optimisers_that_are_not_new_at_zero_and_losses_that_are_not_known_are_not_replayed(stacks):

@@ -10,7 +10,9 @@ from fedpace.core.errors import ConfigError, unknown
 from fedpace.learn.settings import TrainSettings
 
 
-def client_optimiser(settings: TrainSettings, params: Sequence[Tensor], lr: float) -> Optimizer:
+def client_optimiser(
+    settings: TrainSettings, params: Sequence[Tensor], lr: float | Tensor
+) -> Optimizer:
     """A new optimiser over `params`; the settings must have passed `check_optimiser`.
 
     lr: that of the settings, as it has decayed by the round.

@@ -30,6 +30,14 @@ def capturable(settings: TrainSettings) -> TrainSettings | None:
     return None
 
 
+def with_moving_lr(settings: TrainSettings) -> TrainSettings:
+    """Capturable settings of an optimiser on a GPU that reads its learning rate there at each step."""
+    if settings.optimiser != "SGD":
+        return settings
+    options = {name: value for name, value in settings.options.items() if name != "foreach"}
+    return replace(settings, options={**options, "fused": True})
+
+
 class Reused:
     """Optimisers for every depth over one state that stays where it is in memory."""
 

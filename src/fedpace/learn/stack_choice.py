@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import math
 import os
 import platform
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from fedpace.learn.stack_groups import Work
 from fedpace.learn.stacked import Stacked
 from fedpace.learn.train import Trainer
 
+_TRIED: tuple[Method, ...] = ("one by one", "stacked", "compiled")
 _STEPS, _JOBS, _REPEATS = 3, 64, 3
 _BUDGET_S = {"cpu": 0.1, "cuda": 0.25}  # of one try
 _GAIN = 1.1  # a stack that is less quick than so many times is not worth its rounding
@@ -33,7 +36,8 @@ def choose(
 
     "by kind": rows of dense layers are stacked, and other models only on a GPU; on a CPU the numbers
     of such a row in a stack do not depend on who else is in it.
-    "auto": measured, and remembered in the file `memo`, so that it is the same the next time.
+    "auto": measured, and remembered in the file `memo`, so that it is the same the next time. That
+    takes a second, and on a GPU as long as torch.compile takes.
     """
     together = trainer.settings.together
     if together == "by kind":
@@ -42,12 +46,13 @@ def choose(
     if together != "auto":
         return together
     known, key = _read(memo), _key(trainer)
-    found = known.get(key)
-    if found not in ("one by one", "stacked"):
-        found = "stacked" if _quicker(trainer, clock) else "one by one"
-        if memo is not None:
-            _write(memo, {**known, key: found})
-    return "stacked" if found == "stacked" else "one by one"
+    for method in _TRIED:
+        if known.get(key) == method:
+            return method
+    found = _quickest(trainer, clock)
+    if memo is not None:
+        _write(memo, {**known, key: found})
+    return found
 
 
 def usual_memo() -> Path:
@@ -71,31 +76,48 @@ def quicker(
     """
 
     def seconds(way: Callable[[Work], Any], some: Work) -> float:
-        spent = []
-        for _ in range(1 + _REPEATS):
-            began = clock()
-            way(some)
-            spent.append(clock() - began)
-            if spent[0] > 4 * budget_s:
-                return spent[0]
-        return min(spent[1:])
+        return _seconds(way, some, clock, 4 * budget_s)
 
     one_s = seconds(alone, work[:1])
     some = work[: int(budget_s / one_s)] if one_s > 0 else work
     return len(some) > 3 and seconds(together, some) * _GAIN < seconds(alone, some)
 
 
-def _quicker(trainer: Trainer, clock: Callable[[], float]) -> bool:
+def _seconds(
+    way: Callable[[Work], Any], work: Work, clock: Callable[[], float], patience_s: float
+) -> float:
+    """Of the best of three tries; of one to warm up, if that takes longer than `patience_s`."""
+    spent = []
+    for _ in range(1 + _REPEATS):
+        began = clock()
+        way(work)
+        spent.append(clock() - began)
+        if spent[0] > patience_s:
+            return spent[0]
+    return min(spent[1:])
+
+
+def _quickest(trainer: Trainer, clock: Callable[[], float]) -> Method:
     clients = [number for number, share in enumerate(trainer.task.clients or ()) if len(share)]
     stacked = Stacked(trainer, "stacked")
     count = min(stacked.appetite, len(clients), _JOBS)
     if count < 2 or trainer.stream is not None:  # what a client has seen is for the run to say
-        return False
+        return "one by one"
     settings, depth = trainer.settings, trainer.layout.depth
     jobs = [Job(one, 0, _STEPS, 0, depth, settings.batch_size) for one in clients[:count]]
+    initial, device = trainer.initial(), open_device(trainer.device).type
+    work = [(job, initial) for job in jobs]
     alone, together = _finished(trainer, Serial(trainer)), _finished(trainer, stacked)
-    budget_s = _BUDGET_S[open_device(trainer.device).type]
-    return quicker(alone, together, [(job, trainer.initial()) for job in jobs], clock, budget_s)
+    if not quicker(alone, together, work, clock, _BUDGET_S[device]):
+        return "one by one"
+    if device == "cpu":  # compiling takes long there, and gains little
+        return "stacked"
+    compiled = _finished(trainer, Stacked(trainer, "compiled"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it cannot be compiled, say: then it is not quicker
+        compiled_s = _seconds(compiled, work, clock, math.inf)
+    slow = compiled_s * _GAIN >= _seconds(together, work, clock, math.inf)
+    return "stacked" if slow else "compiled"
 
 
 def _finished(trainer: Trainer, executor: Executor) -> Callable[[Work], None]:

@@ -22,6 +22,7 @@ from fedpace.learn.device import at_work, open_device, upload
 from fedpace.learn.graphs import CannotCapture, Capture
 from fedpace.learn.job import Job
 from fedpace.learn.optimiser import client_optimiser, effort
+from fedpace.learn.reused import with_moving_lr
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.stack import IGNORED, Batch, alike_together, fill, places_of
 from fedpace.learn.stack_steps import Gradients
@@ -50,7 +51,7 @@ class Replay:
     """Trains stacks of jobs of one batch size and learning rate, `most` jobs at most.
 
     settings: those of the trainer, of an optimiser that is new once its state is zero (`capturable`);
-    capture: None where the learning rate decays, which a graph would hold as a number.
+    capture: how steps are made to be replayed; None: they are made anew each time.
     Results are those of `Trainer.run` but for rounding.
     """
 
@@ -64,9 +65,13 @@ class Replay:
         coarse: bool = False,
     ) -> None:
         self.most = most
+        self._device = open_device(trainer.device)
+        self._lr: Tensor | None = None  # where it moves: a graph would hold a number for ever
+        if settings.decay and self._device.type == "cuda":
+            self._lr = torch.tensor(settings.lr, device=self._device)
+            settings = with_moving_lr(settings)
         self._trainer, self._settings, self._gradients = trainer, settings, gradients
         self._capture, self._coarse = capture, coarse
-        self._device = open_device(trainer.device)
         self._body = trainer.body(None)
         layout, rows = trainer.layout, room_for(most, coarse)
         like = self._body.bound.params(layout.depth)
@@ -189,6 +194,9 @@ class Replay:
                 if isinstance(value, Tensor):
                     value.zero_()
         self._frozen.zero_()
+        if self._lr is not None:
+            self._lr.fill_(lr)
+            return
         for optimiser in self._optimisers.values():
             optimiser.param_groups[0]["lr"] = lr
 
@@ -236,7 +244,8 @@ class Replay:
     def _optimiser(self, rows: int) -> Optimizer:
         """Over the first rows of the parameters and of their state."""
         some = [param[:rows] for param in self._params]
-        optimiser = client_optimiser(self._settings, some, self._settings.lr)
+        lr = self._settings.lr if self._lr is None else self._lr
+        optimiser = client_optimiser(self._settings, some, lr)
         for part, param, state in zip(some, self._params, self._state, strict=True):
             optimiser.state[part] = {
                 name: value[:rows]

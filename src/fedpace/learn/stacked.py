@@ -124,8 +124,9 @@ class Stacked:
             if trainer.device != "cpu":
                 settings = capturable(settings) or settings
             gradients = Compiled(way.gradients) if compiled else way.gradients
-            capture = None if settings.decay else self._capture
-            self._replay = Replay(trainer, settings, gradients, capture, self._most(way), compiled)
+            self._replay = Replay(
+                trainer, settings, gradients, self._capture, self._most(way), compiled
+            )
         return self._replay
 
     def _way(self, shape: Shape | None) -> Way | None:

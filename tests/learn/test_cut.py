@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpace.core.errors import PolicyError
 from fedpace.learn.cut import Cut
@@ -188,3 +189,49 @@ def test_a_depth_beyond_the_model_is_refused():
     model = plain()
     with pytest.raises(PolicyError, match="depth is 5, but the model has 4 layers"):
         Cut(Layout.trace(model, ROWS).bind(model), 5)
+
+
+class Places(TorchDispatchMode):
+    """Counts max-pools that note where their maxima are."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten.max_pool2d_with_indices.default
+        return func(*args, **(kwargs or {}))
+
+
+def pools():
+    """Four layers with a max-pool behind each but the last, images channel by channel."""
+    blocks = [(nn.Conv2d(c, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()) for c in (2, 4, 4)]
+    return nn.Sequential(*(one for block in blocks for one in block), nn.Flatten(), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize(("depth", "places"), [(0, 0), (1, 0), (2, 1), (3, 2), (4, 3)])
+def test_only_pools_behind_the_cut_note_where_maxima_are(depth, places):
+    model, images = pools(), torch.randn(6, 2, 8, 8)
+    bound = Layout.trace(model, images).bind(model)
+    with Places() as seen, Cut(bound, depth):
+        model(images)
+    with Places() as usual, Cut(bound, depth, as_written=True):
+        model(images)
+    with Places() as after:
+        model(images)
+    assert (seen.count, usual.count, after.count) == (places, 3, 3)
+
+
+@pytest.mark.parametrize("name", ["vgg11", "vgg11-bn"])
+def test_quicker_pools_give_the_gradients_of_the_model_as_written(name):
+    model, images = build_model(name, 3, 3), torch.rand(3, 3, 32, 32)
+    bound = Layout.trace(model, images).bind(model)
+    for depth in range(1, bound.layout.depth):
+        found = []
+        for as_written in (False, True):
+            torch.manual_seed(0)  # of dropout
+            with Cut(bound, depth, as_written) as cut:
+                found.append(
+                    torch.autograd.grad(cross_entropy(model(images), CLASSES[:3]), cut.trained)
+                )
+        assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

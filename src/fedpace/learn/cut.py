@@ -4,10 +4,12 @@ The cut lies at the start of the last call of the first trained layer. The prefi
 whose last call is over by then. Frozen parameters require no gradient. Prefix modules run in eval
 mode (frozen statistics stay, no dropout), and what they return is detached, so that a trained
 weight that is also used early (tied embeddings) does not pull the backward pass through the prefix.
+Max-pools of the prefix note no places for a backward pass that never comes (`pooling`).
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 from torch import Tensor, nn
@@ -17,17 +19,20 @@ from torch.utils.hooks import RemovableHandle
 
 from fedpace.core.errors import PolicyError
 from fedpace.learn.layers import Bound
+from fedpace.learn.pooling import is_plain, pool
 
 
 class Cut:
     """While entered, a backward pass through the model reaches the last `depth` layers only.
 
     depth 0 freezes everything. Modes are set on entry and stay as they are on exit.
+    as_written: run the operators that the model names, so that what is counted of them does not depend
+    on what is quicker.
     """
 
     goals: list[Tensor] | None = None  # a backward pass goes to all that requires gradients
 
-    def __init__(self, bound: Bound, depth: int) -> None:
+    def __init__(self, bound: Bound, depth: int, as_written: bool = False) -> None:
         layout = bound.layout
         if not 0 <= depth <= layout.depth:
             raise PolicyError(
@@ -42,6 +47,7 @@ class Cut:
         self._hooks: list[RemovableHandle] = []
         self._prefix: list[nn.Module] = []
         self._outer: list[nn.Module] = []
+        self._pools: list[nn.MaxPool2d] = []
         self._shared: list[tuple[nn.Module, _Switch]] = []
         if depth == layout.depth:
             return
@@ -64,6 +70,8 @@ class Cut:
             elif call.starts[0] < cut and name not in owners and not any(module.children()):
                 early = sum(start < cut for start in call.starts)
                 self._shared.append((module, _Switch(early)))
+        if not as_written:
+            self._pools = [module for module in self._prefix if is_plain(module)]
 
     def __enter__(self) -> Self:
         self._model.train()
@@ -71,6 +79,8 @@ class Cut:
             module.training = False
         for param in self._frozen:
             param.requires_grad_(False)
+        for one in self._pools:
+            one.forward = partial(pool, one)  # type: ignore[method-assign]
         self._hooks = [module.register_forward_hook(_detach) for module in self._outer]
         for module, switch in self._shared:
             switch.late = module.training
@@ -82,6 +92,8 @@ class Cut:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        for one in self._pools:
+            del one.forward  # its class has the usual one
         for param in self._frozen:
             param.requires_grad_(True)
 

@@ -176,7 +176,11 @@ def _flops(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:
     layout = bound.layout
     steps = []
     with _plain_operators():
-        with Cut(bound, 0), _Counter(layout.depth) as counter, _entering(bound, counter.enter):
+        with (
+            Cut(bound, 0, as_written=True),
+            _Counter(layout.depth) as counter,
+            _entering(bound, counter.enter),
+        ):
             batch.forward()
         forward = counter.counts
         steps.append(sum(forward))
@@ -185,7 +189,7 @@ def _flops(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:
 
 
 def _count_step(bound: Bound, batch: _Batch, depth: int) -> float:
-    with Cut(bound, depth), _Counter(1) as counter:
+    with Cut(bound, depth, as_written=True), _Counter(1) as counter:
         batch.backward()
     bound.model.zero_grad(set_to_none=True)
     return float(sum(counter.counts))

@@ -19,6 +19,7 @@ from fedpace.learn.device import at_work, drawing, open_device, upload
 from fedpace.learn.estimate import estimate
 from fedpace.learn.job import Job
 from fedpace.learn.layers import Layout
+from fedpace.learn.memory import keep_freed_memory
 from fedpace.learn.optimiser import check_optimiser, effort
 from fedpace.learn.profile import Method, profile
 from fedpace.learn.settings import TrainSettings
@@ -125,6 +126,8 @@ class Trainer:
         self, body: Body, client: int, task: int, version: int, weights: Weights
     ) -> Iterator[Weights]:
         """While entered, `body` trains a task that starts from its part of `weights`; gives that."""
+        if self._device.type == "cpu":
+            keep_freed_memory()
         seed = torch_seed(self.seed, "train", client, task)
         with at_work(self._device, self.settings.precision), drawing(self._device, seed):
             old = body.take(self._here(weights))

@@ -6,11 +6,9 @@
 What a thinner model costs of the full one is counted in operations, whatever the method.
 """
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from statistics import median
 from typing import Any, Literal
 
 import torch
@@ -21,14 +19,15 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from fedpace.core.model import LayerCost, ModelProfile, Width
+from fedpace.learn.body import Body
+from fedpace.learn.clocked import clock, entering
 from fedpace.learn.cut import Cut
 from fedpace.learn.layers import Bound, Layout
+from fedpace.learn.settings import TrainSettings
+from fedpace.learn.steps import Loss
 from fedpace.learn.width import slim
 
 Method = Literal["flops", "clock", "ideal", "even"]
-Loss = Callable[[Any, Tensor], Tensor]
-
-_REPEATS = 9
 
 
 def profile(
@@ -39,18 +38,21 @@ def profile(
     loss: Loss,
     method: Method = "flops",
     widths: Sequence[float] = (),
+    settings: TrainSettings | None = None,
 ) -> ModelProfile:
     """Cost of every layer and every cut for one batch; weights and generator stay as they are.
 
     Forward costs sum up to the step without a backward pass (depth 0). A layer's backward cost is
     what the step at its depth costs more than the step one layer less deep. widths: shares of the
-    channels that thinner models have.
+    channels that thinner models have. settings: whose optimiser a clock sees, None for plain SGD.
     """
     bound = layout.bind(model)
     before = bound.read(layout.depth)
     try:
         with torch.random.fork_rng(devices=[]):
-            made = _measured(bound, _Batch(model, inputs, targets, loss), method)
+            made = _measured(
+                bound, _Batch(model, inputs, targets, loss), method, settings or TrainSettings()
+            )
             thinner = _widths(bound, inputs[:2], targets[:2], loss, widths) if widths else ()
             return replace(made, widths=tuple(thinner))
     finally:
@@ -58,13 +60,17 @@ def profile(
         model.zero_grad(set_to_none=True)
 
 
-def _measured(bound: Bound, batch: "_Batch", method: Method) -> ModelProfile:
+def _measured(bound: Bound, batch: "_Batch", method: Method, settings: TrainSettings) -> ModelProfile:
     layout = bound.layout
-    if method in ("ideal", "even"):
-        bare = _assemble(layout, [1.0] * layout.depth, [0.0] * (layout.depth + 1))
-        return bare.idealised() if method == "ideal" else bare.evened()
-    measure = _flops if method == "flops" else _clock
-    return _assemble(layout, *measure(bound, batch))
+    match method:
+        case "ideal" | "even":
+            bare = _assemble(layout, [1.0] * layout.depth, [0.0] * (layout.depth + 1))
+            return bare.idealised() if method == "ideal" else bare.evened()
+        case "flops":
+            return _assemble(layout, *_flops(bound, batch))
+        case "clock":
+            body = Body(bound.model, layout, batch.loss, settings, torch.device("cpu"))
+            return _assemble(layout, *clock(body, batch.forward, (batch.inputs, batch.targets)))
 
 
 def _widths(
@@ -87,14 +93,14 @@ class _Batch:
     """One batch and what is done with it."""
 
     def __init__(self, model: nn.Module, inputs: Tensor, targets: Tensor, loss: Loss) -> None:
-        self._model, self._inputs, self._targets, self._loss = model, inputs, targets, loss
+        self.model, self.inputs, self.targets, self.loss = model, inputs, targets, loss
 
     def forward(self) -> None:
         with torch.no_grad():
-            self._loss(self._model(self._inputs), self._targets)
+            self.loss(self.model(self.inputs), self.targets)
 
     def backward(self) -> None:
-        value = self._loss(self._model(self._inputs), self._targets)
+        value = self.loss(self.model(self.inputs), self.targets)
         if value.requires_grad:
             torch.autograd.backward(value)
 
@@ -106,22 +112,6 @@ def _assemble(layout: Layout, forward: list[float], steps: list[float]) -> Model
         for layer, cost, depth in zip(layout.layers, forward, range(layout.depth, 0, -1), strict=True)
     ]
     return ModelProfile(tuple(layers))
-
-
-@contextmanager
-def _entering(bound: Bound, enter: Callable[[int], None]) -> Iterator[None]:
-    """Call `enter(i)` whenever the model enters layer i."""
-    modules = dict(bound.model.named_modules())
-    hooks = [
-        # The default argument gives each hook its own index.
-        modules[layer.module].register_forward_pre_hook(lambda module, args, index=index: enter(index))
-        for index, layer in enumerate(bound.layout.layers)
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
@@ -179,7 +169,7 @@ def _flops(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:
         with (
             Cut(bound, 0, as_written=True),
             _Counter(layout.depth) as counter,
-            _entering(bound, counter.enter),
+            entering(bound, counter.enter),
         ):
             batch.forward()
         forward = counter.counts
@@ -193,52 +183,3 @@ def _count_step(bound: Bound, batch: _Batch, depth: int) -> float:
         batch.backward()
     bound.model.zero_grad(set_to_none=True)
     return float(sum(counter.counts))
-
-
-def _clock(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:
-    """Medians over repeats that take turns, so that a busy moment of the machine hits all depths."""
-    depths = range(bound.layout.depth + 1)
-    cuts = [Cut(bound, depth) for depth in depths]
-    times: list[list[float]] = [[] for _ in depths]
-    layers: list[list[float]] = [[] for _ in bound.layout.layers]
-    for repeat in range(_REPEATS + 2):  # the first two warm up
-        for depth, cut in enumerate(cuts):
-            with cut:
-                # Learning rate 0: the optimiser's work without its effect.
-                optimiser = torch.optim.SGD(cut.trained, lr=0.0) if depth else None
-                begin = time.perf_counter()
-                if optimiser is None:
-                    batch.forward()
-                else:
-                    batch.backward()
-                    optimiser.step()
-                spent = time.perf_counter() - begin
-            bound.model.zero_grad(set_to_none=True)
-            if repeat >= 2:
-                times[depth].append(spent)
-        with cuts[0]:
-            spans = _forward_spans(bound, batch)
-        if repeat >= 2:
-            for layer, span in zip(layers, spans, strict=True):
-                layer.append(span)
-    steps = [median(one) for one in times]
-    for depth in depths[1:]:  # more work is never quicker; what says otherwise is noise
-        steps[depth] = max(steps[depth], steps[depth - 1])
-    shares = [median(one) for one in layers]
-    return [share * steps[0] / sum(shares) for share in shares], steps
-
-
-def _forward_spans(bound: Bound, batch: _Batch) -> list[float]:
-    """Seconds of one forward pass, by the layer entered last."""
-    spans = [0.0] * bound.layout.depth
-    entered: list[tuple[int, float]] = []
-    with _entering(bound, lambda layer: entered.append((layer, time.perf_counter()))):
-        begin = time.perf_counter()
-        batch.forward()
-        end = time.perf_counter()
-    if not entered:
-        return [end - begin, *spans[1:]]
-    marks = [(entered[0][0], begin), *entered[1:]]
-    for (layer, start), stop in zip(marks, [mark for _, mark in marks[1:]] + [end], strict=True):
-        spans[layer] += stop - start
-    return spans

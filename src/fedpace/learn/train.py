@@ -82,12 +82,13 @@ class Trainer:
     def profile(self, method: Method = "flops", widths: Sequence[float] = ()) -> ModelProfile:
         """What each layer and each of `widths` costs.
 
-        A clock sees whole batches, operations are counted for two samples. It is found on the CPU,
-        whatever trains: a run's times do not depend on the device.
+        A clock sees whole batches and the optimiser, operations are counted for two samples. It is
+        found on the CPU, whatever trains: a run's times do not depend on the device.
         """
         samples = self.settings.batch_size if method == "clock" else 2
         inputs, targets = (one[:samples] for one in self.task.train)
-        return profile(self.new_model(), self.layout, inputs, targets, self.task.loss, method, widths)
+        model, loss = self.new_model(), self.task.loss
+        return profile(model, self.layout, inputs, targets, loss, method, widths, self.settings)
 
     def slim(self, width: float) -> Slim:
         """The model with a share of its channels, on the CPU and at its initial weights."""

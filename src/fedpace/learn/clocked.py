@@ -14,7 +14,7 @@ from fedpace.learn.memory import keep_freed_memory
 
 Now = Callable[[], float]
 
-_REPEATS = 7
+_LEAST_TURNS, _LEAST_S = 7, 0.5  # steps of small models are short, and many of them are needed
 
 
 def clock(
@@ -29,7 +29,10 @@ def clock(
     keep_freed_memory()
     now = _clock()
     _turn(body, forward, batch, now)  # warms up
-    turns = [_turn(body, forward, batch, now) for _ in range(_REPEATS)]
+    turns: list[tuple[list[float], list[float]]] = []
+    begin = now()
+    while len(turns) < _LEAST_TURNS or now() < begin + _LEAST_S:
+        turns.append(_turn(body, forward, batch, now))
     usual = median(sum(steps) for steps, _ in turns)
     steps = [usual * median(one) for one in zip(*(_shares(s) for s, _ in turns), strict=True)]
     for depth in range(1, len(steps)):  # more work is never quicker; what says otherwise is noise

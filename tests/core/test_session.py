@@ -1,5 +1,5 @@
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import pytest
 
@@ -8,6 +8,7 @@ from fedpace.core.commands import (
     Aggregate,
     Blend,
     Cancel,
+    Command,
     Drop,
     Evaluate,
     Finish,
@@ -21,6 +22,7 @@ from fedpace.core.commands import (
 from fedpace.core.errors import PeerError, PolicyError
 from fedpace.core.events import (
     Arrived,
+    Event,
     Failed,
     Joined,
     Left,
@@ -34,7 +36,7 @@ from fedpace.core.facts import Finished, Ignored, Spent
 from fedpace.core.journal import Header, Journal, Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
-from fedpace.core.session import Session
+from fedpace.core.session import _ACCEPT, _CHECK, Session
 
 RATES = Rates(1.0, 10, 0.5, 0.5)
 
@@ -197,6 +199,8 @@ def test_an_answer_that_nobody_asked_for_is_ignored_and_a_wanted_one_is_heard():
         ([Joined(0.0, 0, 0)], "0 samples"),
         ([Started(2.0), Left(1.0, 0)], "in order"),
         ([Started(float("nan"))], "in order"),
+        ([Started(float("inf"))], "in order"),
+        ([Finished(0.0, "done")], "is no event"),
         ([Started(0.0), Started(0.0)], "started twice"),
         ([Left(0.0, 0)], "was not online"),
         ([JOIN, Left(1.0, 0), Joined(2.0, 0, 5)], "open tasks of before"),
@@ -224,6 +228,20 @@ def test_a_policy_that_answers_nonsense_is_named(answer, complaint):
     run = session(answer)
     with pytest.raises(PolicyError, match=complaint):
         run.handle(Started(0.0))
+
+
+def test_every_kind_of_event_and_command_has_its_rules():
+    assert set(_ACCEPT) == set(get_args(Event))
+    assert set(_CHECK) == set(get_args(Command))
+
+
+def test_a_profile_that_comes_after_the_work_is_heard_once():
+    run = session([Probe(0, 1, 0, 20)], [train()])
+    run.handle(JOIN)
+    run.handle(Started(0.0))
+    for _ in range(2):
+        run.handle(Profiled(1.0, 0, 1, RATES))
+    assert run.policy.heard == [JOIN, Started(0.0), Profiled(1.0, 0, 1, RATES)]
 
 
 def test_a_policy_that_raises_is_named_with_the_event():

@@ -12,7 +12,8 @@ class Crowd:
     def __init__(self) -> None:
         self._marks = bytearray()
 
-    def __contains__(self, client: int) -> bool:
+    def has(self, client: int) -> bool:
+        """Whether the client is in it; `in` would take twice as long to come here."""
         try:
             return self._marks[client] == 1 and client >= 0
         except (IndexError, TypeError):
@@ -24,5 +25,5 @@ class Crowd:
         self._marks[client] = 1
 
     def discard(self, client: int) -> None:
-        if client in self:
+        if self.has(client):
             self._marks[client] = 0

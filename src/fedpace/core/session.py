@@ -17,9 +17,10 @@ A policy that breaks a rule gets a PolicyError, a runtime that does gets a PeerE
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from fedpace.core import rules
 from fedpace.core.budget import Ledger
 from fedpace.core.commands import (
     GLOBAL,
@@ -32,6 +33,7 @@ from fedpace.core.commands import (
     Evaluate,
     Finish,
     Measure,
+    Note,
     Probe,
     SetTimer,
     Train,
@@ -62,17 +64,6 @@ class Recorder(Protocol):
     def write(self, message: Event | Command | Fact) -> None: ...
 
 
-@dataclass(slots=True)
-class _Task:
-    client: int
-    version: int
-    slot: str
-    probe: Probe | None
-    """What opened the task, until a Train gives it work."""
-    unprofiled: bool
-    """A profile is still to come."""
-
-
 class Session:
     """One policy in one run. `handle` is the only way in."""
 
@@ -89,7 +80,10 @@ class Session:
         self._online = Crowd()
         self._busy: dict[int, int] = {}
         """Open tasks of each client that has any."""
-        self._open: dict[int, _Task] = {}
+        self._open: dict[int, Probe | Train] = {}
+        """The last command about each open task."""
+        self._unprofiled: set[int] = set()
+        """Probed tasks whose profile is still to come."""
         self._arrived: set[int] = set()
         self._last_task = 0
         self._timers: dict[str, float] = {}
@@ -107,12 +101,15 @@ class Session:
 
     def handle(self, event: Event) -> list[Command]:
         """Give an event to the policy; the commands that the runtime must now carry out."""
-        if not (math.isfinite(event.at) and event.at >= self._now):
+        if not self._now <= event.at < math.inf:
             raise PeerError(f"{event!r} came after time {self._now}; events must come in order")
         self._now = event.at
         if self.finished is not None or self.broke is not None:
             return []
-        if not self._accept(event):
+        accept = _ACCEPT.get(type(event))
+        if accept is None:
+            raise PeerError(f"{event!r} is no event")
+        if not accept(self, event):
             return []
         self._recorder.write(event)
         charges = self.ledger.charges
@@ -120,17 +117,14 @@ class Session:
             self.ledger.hear(event)
         commands = self._ask(event)
         for number, command in enumerate(commands):
-            if not isinstance(command, Command):
+            check = _CHECK.get(type(command))
+            if check is None:
                 raise PolicyError(
                     f"{self._name} answered {event!r} with {command!r}, which is no command"
                 )
-            if charges and not self.ledger.affords(command):
-                self.broke = (
-                    f"the money is spent: {self.ledger.spent:.6g} of {self.ledger.budget.money:.6g}, "
-                    f"and the next {type(command).__name__} costs {self.ledger.price(command):.6g}"
-                )
+            if charges and not self._affords(command):
                 return commands[:number]
-            self._check(command)
+            check(self, command)
             if charges:
                 self.ledger.pay(command)
             try:
@@ -140,7 +134,7 @@ class Session:
                     f"{self._name} gave {command!r}, which cannot be written down: {error}; "
                     f"use plain ints, floats and strings"
                 ) from error
-            if isinstance(command, (Aggregate, Blend)) and command.slot == GLOBAL:
+            if charges and isinstance(command, (Aggregate, Blend)) and command.slot == GLOBAL:
                 self._record_spent(self._now)
         return commands
 
@@ -158,6 +152,15 @@ class Session:
             raise PolicyError(
                 f"{self._name} failed at {event!r}: {type(error).__name__}: {error}"
             ) from error
+
+    def _affords(self, command: Command) -> bool:
+        if self.ledger.affords(command):
+            return True
+        self.broke = (
+            f"the money is spent: {self.ledger.spent:.6g} of {self.ledger.budget.money:.6g}, "
+            f"and the next {type(command).__name__} costs {self.ledger.price(command):.6g}"
+        )
+        return False
 
     def record(self, fact: Fact) -> None:
         """Write down something that the policy does not hear of."""
@@ -178,201 +181,227 @@ class Session:
 
     # What comes in
 
-    def _accept(self, event: Event) -> bool:
-        match event:
-            case Arrived() | Failed() | Profiled():
-                return self._accept_task(event)
-            case Timer(name=name):
-                if event.at < self._timers.get(name, math.inf):
-                    self._ignore(f"timer {name}")
-                    return False
-                del self._timers[name]
-            case Joined(client=client, samples=samples):
-                if not 0 <= client < MOST_CLIENTS:
-                    raise PeerError(f"client {client} joined; number clients from 0 on, without gaps")
-                if client in self._online:
-                    raise PeerError(f"client {client} joined, but is online already")
-                if client in self._busy:
-                    raise PeerError(
-                        f"client {client} joined with open tasks of before; fail them first"
-                    )
-                if samples < 1:
-                    raise PeerError(f"client {client} joined with {samples} samples; it needs data")
-                self._online.add(client)
-            case Left(client=client):
-                if client not in self._online:
-                    raise PeerError(f"client {client} left, but was not online")
-                self._online.discard(client)
-            case Measured(request=request):
-                if request not in self._requests:
-                    self._ignore(f"answer to request {request}")
-                    return False
-                self._requests.remove(request)
-            case Started():
-                if self._started:
-                    raise PeerError("the run was started twice")
-                self._started = True
+    def _accept_arrived(self, event: Arrived) -> bool:
+        client, number = event.client, event.task
+        task = self._open.get(number)
+        if task is None or task.client != client:
+            return self._ignore_task(event)
+        if not self._online.has(client):
+            raise _has_left(event)
+        if event.version != task.version:
+            raise PeerError(
+                f"task {number} came back from version {event.version}, "
+                f"but was sent version {task.version}"
+            )
+        self._arrived.add(number)
+        self._close(client, number)
         return True
 
-    def _accept_task(self, event: Arrived | Failed | Profiled) -> bool:
+    def _accept_failed(self, event: Failed) -> bool:
         task = self._open.get(event.task)
-        again = isinstance(event, Profiled) and task is not None and not task.unprofiled
-        if task is None or task.client != event.client or again:
-            self._ignore(type(event).__name__.lower(), event.client, event.task)
+        if task is None or task.client != event.client:
+            return self._ignore_task(event)
+        self._close(event.client, event.task)
+        return True
+
+    def _accept_profiled(self, event: Profiled) -> bool:
+        task = self._open.get(event.task)
+        if task is None or task.client != event.client or event.task not in self._unprofiled:
+            return self._ignore_task(event)
+        if not self._online.has(event.client):
+            raise _has_left(event)
+        self._unprofiled.remove(event.task)
+        return True
+
+    def _ignore_task(self, event: Arrived | Failed | Profiled) -> bool:
+        self._ignore(type(event).__name__.lower(), event.client, event.task)
+        return False
+
+    def _accept_timer(self, event: Timer) -> bool:
+        if event.at < self._timers.get(event.name, math.inf):
+            self._ignore(f"timer {event.name}")
             return False
-        if event.client not in self._online and not isinstance(event, Failed):
-            raise PeerError(
-                f"{type(event).__name__.lower()}: task {event.task} is of client {event.client}, which "
-                f"has left; its open tasks must fail"
-            )
-        if isinstance(event, Profiled):
-            task.unprofiled = False
-            return True
-        if isinstance(event, Arrived):
-            if event.version != task.version:
-                raise PeerError(
-                    f"task {event.task} came back from version {event.version}, "
-                    f"but was sent version {task.version}"
-                )
-            self._arrived.add(event.task)
-        self._close(event.task)
+        del self._timers[event.name]
+        return True
+
+    def _accept_joined(self, event: Joined) -> bool:
+        client = event.client
+        if not 0 <= client < MOST_CLIENTS:
+            raise PeerError(f"client {client} joined; number clients from 0 on, without gaps")
+        if self._online.has(client):
+            raise PeerError(f"client {client} joined, but is online already")
+        if client in self._busy:
+            raise PeerError(f"client {client} joined with open tasks of before; fail them first")
+        if event.samples < 1:
+            raise PeerError(f"client {client} joined with {event.samples} samples; it needs data")
+        self._online.add(client)
+        return True
+
+    def _accept_left(self, event: Left) -> bool:
+        if not self._online.has(event.client):
+            raise PeerError(f"client {event.client} left, but was not online")
+        self._online.discard(event.client)
+        return True
+
+    def _accept_measured(self, event: Measured) -> bool:
+        if event.request not in self._requests:
+            self._ignore(f"answer to request {event.request}")
+            return False
+        self._requests.remove(event.request)
+        return True
+
+    def _accept_started(self, event: Started) -> bool:
+        if self._started:
+            raise PeerError("the run was started twice")
+        self._started = True
         return True
 
     def _ignore(self, what: str, client: int | None = None, task: int | None = None) -> None:
         self._recorder.write(Ignored(self._now, what, client, task))
 
-    def _close(self, number: int) -> None:
-        client = self._open.pop(number).client
+    def _close(self, client: int, number: int) -> None:
+        del self._open[number]
+        if self._unprofiled:
+            self._unprofiled.discard(number)
         still = self._busy.pop(client) - 1
         if still:
             self._busy[client] = still
 
     # What goes out
 
-    def _check(self, command: Command) -> None:
-        match command:
-            case Train():
-                self._give_work(command)
-            case Probe():
-                self._open_task(command, probe=command)
-            case Cancel(client=client, task=number):
-                if number not in self._open or self._open[number].client != client:
-                    raise PolicyError(f"{command!r}: client {client} has no such open task")
-                self._close(number)
-            case Drop(task=number):
-                self._use(command, (number,))
-            case Aggregate():
-                self._check_weights(command.tasks, command.weights)
-                if command.lr is not None and not (math.isfinite(command.lr) and command.lr > 0):
-                    raise PolicyError(f"aggregation with learning rate {command.lr}")
-                self._check_missed(command)
-                self._use(command, command.tasks)
-                self._versions[command.slot] = self.version(command.slot) + 1
-            case Blend():
-                self._check_sources(command)
-                self._versions[command.slot] = self.version(command.slot) + 1
-            case Measure():
-                if command.weights:
-                    self._check_weights(command.tasks, command.weights)
-                missing = set(command.tasks) - self._arrived
-                if missing:
-                    raise PolicyError(f"{command!r}: no update of task {min(missing)} is here")
-                self._request(command.request)
-            case Evaluate():
-                self._request(command.request)
-            case SetTimer(name=name, at=at):
-                if not (math.isfinite(at) and at >= self._now):
-                    raise PolicyError(f"timer {name!r} is set to {at}, but it is {self._now} already")
-                self._timers[name] = at
-            case CancelTimer(name=name):
-                self._timers.pop(name, None)
-            case Finish(reason=reason):
-                self.finished = reason
-            case _:
-                pass
+    def _check_train(self, command: Train) -> None:
+        width = command.work.width
+        if width is not None or command.work.depth is not None:
+            rules.check_cut(command, self.policy.context.model)
+        before = self._open.get(command.task)
+        if before is None:
+            self._open_task(command)
+        elif width is not None:
+            raise PolicyError(f"task {command.task} has a width, but its probe sent the whole model")
+        elif isinstance(before, Train):
+            raise PolicyError(f"task {command.task} has its work already")
+        elif (
+            (before.client, before.version, before.slot)
+            != (command.client, command.version, command.slot)
+        ) or before.batch_size != command.work.batch_size:
+            raise PolicyError(f"{command!r} does not match the probe that opened it: {before!r}")
+        else:
+            self._open[command.task] = command
 
-    def _open_task(self, command: Probe | Train, probe: Probe | None) -> None:
-        client, number = command.client, command.task
-        if isinstance(command, Probe) and command.batch_size < 1:
+    def _check_probe(self, command: Probe) -> None:
+        if command.batch_size < 1:
             raise PolicyError(f"{command!r}: its batch size must be at least 1")
-        if client not in self._online:
+        self._open_task(command)
+        self._unprofiled.add(command.task)
+
+    def _open_task(self, command: Probe | Train) -> None:
+        client, number, version = command.client, command.task, command.version
+        if not self._online.has(client):
             raise PolicyError(f"task {number} is for client {client}, which is not online")
         busy = self._busy.get(client, 0)
         if busy >= self.policy.tasks_per_client:
             raise PolicyError(f"task {number} is for client {client}, which is busy")
         if number <= self._last_task:
             raise PolicyError(f"task number {number} was used before; take it from new_task()")
-        if command.version != self.version(command.slot):
+        if version != self._versions.get(command.slot, 0):
             raise PolicyError(
-                f"task {number} asks for version {command.version} of model {command.slot!r}, "
+                f"task {number} asks for version {version} of model {command.slot!r}, "
                 f"but it is at version {self.version(command.slot)}"
             )
         self._last_task = number
         self._busy[client] = busy + 1
-        self._open[number] = _Task(client, command.version, command.slot, probe, probe is not None)
+        self._open[number] = command
 
-    def _give_work(self, command: Train) -> None:
-        depth = command.work.depth
-        if depth is not None and depth > self.policy.context.model.depth:
-            raise PolicyError(
-                f"task {command.task} has depth {depth}, but the model has "
-                f"{self.policy.context.model.depth} layers"
-            )
-        if command.work.width is not None:
-            self.policy.context.model.width(command.work.width)
-        task = self._open.get(command.task)
-        if task is None:
-            self._open_task(command, probe=None)
-        elif command.work.width is not None:
-            raise PolicyError(f"task {command.task} has a width, but its probe sent the whole model")
-        elif task.probe is None:
-            raise PolicyError(f"task {command.task} has its work already")
-        elif (
-            (task.client, task.version, task.slot) != (command.client, command.version, command.slot)
-        ) or task.probe.batch_size != command.work.batch_size:
-            raise PolicyError(f"{command!r} does not match the probe that opened it: {task.probe!r}")
-        else:
-            task.probe = None
+    def _check_cancel(self, command: Cancel) -> None:
+        client, number = command.client, command.task
+        if number not in self._open or self._open[number].client != client:
+            raise PolicyError(f"{command!r}: client {client} has no such open task")
+        self._close(client, number)
+
+    def _check_drop(self, command: Drop) -> None:
+        self._use(command, (command.task,))
+
+    def _check_aggregate(self, command: Aggregate) -> None:
+        rules.check_weights(command.tasks, command.weights)
+        rules.check_step(command, self.policy.context.model.depth)
+        self._use(command, command.tasks)
+        self._versions[command.slot] = self.version(command.slot) + 1
+
+    def _check_blend(self, command: Blend) -> None:
+        rules.check_sources(command)
+        self._versions[command.slot] = self.version(command.slot) + 1
+
+    def _check_measure(self, command: Measure) -> None:
+        if command.weights:
+            rules.check_weights(command.tasks, command.weights)
+        missing = set(command.tasks) - self._arrived
+        if missing:
+            raise PolicyError(f"{command!r}: no update of task {min(missing)} is here")
+        self._check_request(command)
+
+    def _check_timer(self, command: SetTimer) -> None:
+        name, at = command.name, command.at
+        if not (math.isfinite(at) and at >= self._now):
+            raise PolicyError(f"timer {name!r} is set to {at}, but it is {self._now} already")
+        self._timers[name] = at
+
+    def _cancel_timer(self, command: CancelTimer) -> None:
+        self._timers.pop(command.name, None)
+
+    def _finish(self, command: Finish) -> None:
+        self.finished = command.reason
+
+    def _nothing(self, command: Note) -> None:
+        pass
 
     def _use(self, command: Command, tasks: tuple[int, ...]) -> None:
-        if len(set(tasks)) != len(tasks):
+        used = set(tasks)
+        if len(used) != len(tasks):
             raise PolicyError(f"{command!r} names an update twice")
-        for number in tasks:
-            if number not in self._arrived:
-                raise PolicyError(
-                    f"{command!r}: the update of task {number} never came, or is used up already"
-                )
-            self._arrived.remove(number)
-
-    def _check_weights(self, tasks: tuple[int, ...], weights: tuple[float, ...]) -> None:
-        if len(tasks) != len(weights):
-            raise PolicyError(f"{len(tasks)} updates, but {len(weights)} weights")
-        for number, weight in zip(tasks, weights, strict=True):
-            if not (math.isfinite(weight) and weight > 0):
-                raise PolicyError(f"the update of task {number} has weight {weight}; use Drop instead")
-
-    def _check_missed(self, command: Aggregate) -> None:
-        if command.missed is None:
-            return
-        if command.rule != "mean" or command.missing != "skip":
+        if not used <= self._arrived:
+            number = next(one for one in tasks if one not in self._arrived)
             raise PolicyError(
-                f"aggregation with missed={command.missed}, rule {command.rule!r} and missing "
-                f"{command.missing!r}; only a mean of those who carry a layer is corrected"
+                f"{command!r}: the update of task {number} never came, or is used up already"
             )
-        depth = self.policy.context.model.depth
-        if len(command.missed) != depth or not all(0 <= chance < 1 for chance in command.missed):
-            raise PolicyError(
-                f"aggregation with missed={command.missed}; give {depth} chances in [0, 1), one a layer"
-            )
+        self._arrived -= used
 
-    def _check_sources(self, command: Blend) -> None:
-        sources, weights = command.sources, command.weights
-        if not sources or len(sources) != len(weights) or len(set(sources)) != len(sources):
-            raise PolicyError(f"{command!r}: name each source once, with one weight for each")
-        if not all(math.isfinite(weight) and weight > 0 for weight in weights):
-            raise PolicyError(f"{command!r}: weights must be finite and above 0")
+    def _check_request(self, command: Measure | Evaluate) -> None:
+        if command.request in self._requests:
+            raise PolicyError(f"request {command.request} is open already")
+        self._requests.add(command.request)
 
-    def _request(self, number: int) -> None:
-        if number in self._requests:
-            raise PolicyError(f"request {number} is open already")
-        self._requests.add(number)
+
+def _has_left(event: Arrived | Profiled) -> PeerError:
+    return PeerError(
+        f"{type(event).__name__.lower()}: task {event.task} is of client {event.client}, which "
+        f"has left; its open tasks must fail"
+    )
+
+
+_ACCEPT: Mapping[type, Callable[[Session, Any], bool]] = {
+    Arrived: Session._accept_arrived,
+    Failed: Session._accept_failed,
+    Profiled: Session._accept_profiled,
+    Timer: Session._accept_timer,
+    Joined: Session._accept_joined,
+    Left: Session._accept_left,
+    Measured: Session._accept_measured,
+    Started: Session._accept_started,
+}
+"""The rules of each kind of event, in a table: asking one kind after the other takes longer."""
+
+_CHECK: Mapping[type, Callable[[Session, Any], None]] = {
+    Train: Session._check_train,
+    Probe: Session._check_probe,
+    Cancel: Session._check_cancel,
+    Drop: Session._check_drop,
+    Aggregate: Session._check_aggregate,
+    Blend: Session._check_blend,
+    Measure: Session._check_measure,
+    Evaluate: Session._check_request,
+    SetTimer: Session._check_timer,
+    CancelTimer: Session._cancel_timer,
+    Finish: Session._finish,
+    Note: Session._nothing,
+}
+"""Those of each kind of command; what is not here is none."""

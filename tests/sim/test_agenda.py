@@ -17,4 +17,5 @@ def test_entries_come_out_by_time_then_kind_then_order_of_writing(entries):
     for number, (at, kind) in enumerate(entries):
         agenda.put(at, kind, number)
     out = [agenda.pop()[1] for _ in range(len(agenda))]
+    assert agenda.pop() is None
     assert out == sorted(range(len(entries)), key=lambda i: (*entries[i], i))

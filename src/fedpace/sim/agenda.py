@@ -33,6 +33,9 @@ class Agenda(Generic[T]):
         self._written += 1
         heapq.heappush(self._heap, (at, kind, self._written, entry))
 
-    def pop(self) -> tuple[float, T]:
+    def pop(self) -> tuple[float, T] | None:
+        """The next entry and its time; None: there is none."""
+        if not self._heap:
+            return None
         at, _, _, entry = heapq.heappop(self._heap)
         return at, entry

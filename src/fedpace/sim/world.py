@@ -45,6 +45,9 @@ from fedpace.sim import layerwise, timeline
 from fedpace.sim.agenda import Agenda, Kind
 from fedpace.sim.learner import Learner
 from fedpace.sim.timeline import Batches, Link, Outcome, batches_of
+from fedpace.sim.whole import Wholes, unstopped
+
+CLIENT = Kind.CLIENT  # an enumeration takes its time to look it up
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class World:
         self._samples = samples
         self._free = fleet.free_links, fleet.free_download
         self._steady = fleet.behaviour.layer_times == "steady"
+        self._faithful = not fleet.behaviour.dropout
         self._model, self._model_bytes = model, model.total_bytes
         self._stream = stream
         self._version = 0
@@ -110,6 +114,7 @@ class World:
         """Open tasks of each client that has any."""
         self._counters = array("q", bytes(8 * len(samples)))
         """Tasks that each client has had so far."""
+        self._wholes = Wholes(model, lambda pace: self._link(pace, self._model_bytes))
         self._timers: dict[str, float] = {}
 
     def _open_world(self) -> Iterator[Event]:
@@ -146,9 +151,11 @@ class World:
                 if event is not None:
                     return event
                 self._opening = None
-            if len(self._agenda) == self._ticks:
+            if self._ticks and len(self._agenda) == self._ticks:
                 return None
-            at, entry = self._agenda.pop()
+            if (due := self._agenda.pop()) is None:
+                return None
+            at, entry = due
             match entry:  # what happens most often comes first
                 case Arrived():
                     if self._close(entry.client, entry.task):
@@ -177,7 +184,7 @@ class World:
     def _plan_switch(self, client: int, at: float) -> None:
         when = self._fleet.presence.next_change(client, at)
         if when is not None:
-            self._agenda.put(when, Kind.CLIENT, _Switch(client))
+            self._agenda.put(when, CLIENT, _Switch(client))
 
     def _switch(self, client: int, at: float) -> None:
         self._plan_switch(client, at)
@@ -206,14 +213,17 @@ class World:
 
     def carry_out(self, command: Command, at: float) -> None:
         match command:
-            case Train():
-                task = self._probed.pop(command.task, None) or self._begin(command, at)
-                self._train(command, task, at)
+            case Train(work=work):
+                task = self._probed.pop(command.task, None) if self._probed else None
+                if task is None and self._steady and unstopped(work):
+                    self._train_whole(command, at)
+                else:
+                    self._train(command, task or self._begin(command, at), at)
             case Probe():
                 task = self._probed[command.task] = self._begin(command, at)
                 self._probe(command, task)
-            case Cancel(client=client, task=number):
-                self._close(client, number)
+            case Cancel(task=number):
+                self._close(command.client, number)
                 self.learner.forget(number)
             case Drop(task=number):
                 self.learner.forget(number)
@@ -250,14 +260,21 @@ class World:
         way = whole if thin is None else self._link(pace, thin.bytes)
         data = self._data(client, at)
         task = _Task(command, counter, at, at + way.down_s, pace, whole, way, *data, thin)
-        self._open[client] = (*self._open.get(client, ()), command.task)
-        self.learner.opened(command.task, command.slot)
+        task_s = way.down_s + task.samples * _thinned(pace, thin).sample_s + way.up_s
+        self._opened(command, counter, at, task_s)
+        return task
+
+    def _opened(self, command: Probe | Train, counter: int, at: float, task_s: float) -> None:
+        """Note a task, which may end early: its client drops out somewhere in its task_s."""
+        client, number = command.client, command.task
+        tasks = self._open.get(client)
+        self._open[client] = (number,) if tasks is None else (*tasks, number)
+        self.learner.opened(number, command.slot)
+        if self._faithful:
+            return
         gone_after = self._fleet.dropout_at(client, counter)
         if gone_after is not None:
-            task_s = way.down_s + task.samples * _thinned(pace, thin).sample_s + way.up_s
-            failed = Failed(at + gone_after * task_s, client, command.task, "the client dropped out")
-            self._put(failed)
-        return task
+            self._put(Failed(at + gone_after * task_s, client, number, "the client dropped out"))
 
     def _link(self, pace: Pace, model_bytes: int) -> Link:
         return timeline.link(pace, model_bytes, *self._free)
@@ -267,14 +284,15 @@ class World:
             raise ConfigError(
                 f"client {event.client} would take for ever; give the fleet speeds less far apart"
             )
-        self._agenda.put(event.at, Kind.CLIENT, event)
+        self._agenda.put(event.at, CLIENT, event)
 
     def _close(self, client: int, number: int) -> bool:
         """The task is over; False: it was already."""
-        tasks = self._open.get(client, ())
-        if number not in tasks:
+        tasks = self._open.get(client)
+        if tasks is None or number not in tasks:
             return False
-        self._probed.pop(number, None)
+        if self._probed:
+            self._probed.pop(number, None)
         if len(tasks) > 1:
             self._open[client] = tuple(task for task in tasks if task != number)
         else:
@@ -326,6 +344,36 @@ class World:
             None if thin is None else thin.share,
             outcome.trained,
             task.seen,
+        )
+        self._put(arrived)
+        self.learner.will_arrive(arrived, work)
+
+    def _train_whole(self, command: Train, at: float) -> None:
+        """What `_begin` and `_train` do for work that nothing stops, by what is known of it."""
+        client, number, work = command.client, command.task, command.work
+        counter = self._counters[client]
+        self._counters[client] = counter + 1
+        pace = self._fleet.pace(client, counter)
+        held, seen = self._data(client, at)
+        whole = self._wholes.of(work, held, pace)
+        download_s, training_s, upload_s, depth, steps, samples, up_bytes, rates, trained = whole
+        self._opened(command, counter, at, download_s + held * pace.sample_s + rates.up_s)
+        arrived = Arrived(
+            at + download_s + training_s + upload_s,
+            client,
+            number,
+            command.version,
+            depth,
+            steps,
+            0,
+            samples,
+            up_bytes,
+            False,
+            rates,
+            None,
+            None,
+            trained,
+            seen,
         )
         self._put(arrived)
         self.learner.will_arrive(arrived, work)

@@ -36,7 +36,7 @@ from fedpace.core.events import (
     Timer,
 )
 from fedpace.core.facts import Evaluated, Finished, Ignored, Spent
-from fedpace.core.lines import as_line
+from fedpace.core.lines import MOST_TEXTS, Lines
 
 whole = st.integers(1, 10**9)
 times = st.floats(0, 1e12)
@@ -137,7 +137,7 @@ def test_every_message_survives_the_round_trip_through_json(message):
 
 @given(messages)
 def test_the_quick_way_to_a_line_gives_the_same_line(message):
-    assert as_line(message) == codec.dumps(codec.encode(message))
+    assert Lines().of(message) == codec.dumps(codec.encode(message))
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,13 @@ ODD = [
     Profiled(0.0, 1, 2, Rates(None, 1, 2.0, 3.0)),
     Note({"a": 1}),
     Aggregate((1, np.int64(2)), (1.0, 1.0)),
+    Aggregate((1, True), (1.0, 1)),
+    Aggregate([1, 2], [1.0, 2.0]),
+    Aggregate((1, 2), (1.0, math.inf)),
+    Aggregate((1, 2), (math.inf, -math.inf)),
+    Aggregate((1, 2), (1e308, 1e308)),
+    Aggregate((), (), missed=(0.0, -0.0, 0.5, 0.5)),
+    Train(1, 2, 3, Rates(1.0, 2, 3.0, 4.0)),
 ]
 
 
@@ -176,7 +183,36 @@ def test_what_is_odd_in_a_message_ends_the_same_either_way(message):
         except (TypeError, ValueError, AttributeError) as error:
             return type(error), str(error)
 
-    assert end(as_line) == end(lambda one: codec.dumps(codec.encode(one)))
+    assert end(Lines().of) == end(lambda one: codec.dumps(codec.encode(one)))
+
+
+@given(st.lists(messages, max_size=20))
+def test_lines_of_one_journal_are_the_same_whatever_came_before(some):
+    lines = Lines()
+    for message in [*some, *some]:
+        assert lines.of(message) == codec.dumps(codec.encode(message))
+
+
+def test_parts_that_come_again_are_told_from_those_that_are_like_them():
+    lines, work, rates = Lines(), Work(20, epochs=1), Rates(0.1, 2, 3.0, 4.0)
+    told = [
+        *(Train(n, n, 0, work) for n in range(3)),
+        *(Profiled(0.5, n, n, rates) for n in range(3)),
+        Train(1, 2, 3, rates),
+        Profiled(0.0, 1, 2, work),
+        Profiled(0.0, 1, 2, Rates(-0.0, 2, 3.0, 4.0)),
+        Profiled(0.0, 1, 2, Rates(0.0, 2, 3.0, 4.0)),
+        Profiled(0.0, 1, 2, Detailed(0.1, 2, 3.0, 4.0)),
+    ]
+    assert [lines.of(one) for one in told] == [codec.dumps(codec.encode(one)) for one in told]
+
+
+def test_no_more_parts_are_kept_than_there_is_room_for():
+    lines = Lines()
+    for number in range(2 * MOST_TEXTS):
+        message = Profiled(0.0, 1, 2, Rates(float(number), 1, 2.0, 3.0))
+        assert lines.of(message) == codec.dumps(codec.encode(message))
+    assert len(lines._texts) == MOST_TEXTS
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fedpace.core.codec import Message
 from fedpace.core.commands import Command
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Event
-from fedpace.core.lines import as_line
+from fedpace.core.lines import Lines
 from fedpace.core.policy import Context, Policy
 from fedpace.core.session import Session
 
@@ -49,8 +49,7 @@ class Journal:
     """Writes a journal to disk. Used as a context: leaving it in good order renames the file."""
 
     def __init__(self, path: Path, header: Header) -> None:
-        self.path = path
-        self.lines = 1
+        self.path, self.lines, self._text = path, 1, Lines()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = part_path(path).open("w", encoding="utf-8", buffering=1 << 20)
         self._file.write(codec.dumps(codec.encode_fields(header)) + "\n")
@@ -59,7 +58,7 @@ class Journal:
     def resume(cls, path: Path, lines: int) -> Self:
         """Go on with a journal after its first `lines` lines; the rest is cut off."""
         journal = cls.__new__(cls)
-        journal.path, journal.lines = path, lines
+        journal.path, journal.lines, journal._text = path, lines, Lines()
         file = part_path(path).open("r+", encoding="utf-8")
         for number in range(lines):
             if not file.readline().endswith("\n"):
@@ -73,7 +72,7 @@ class Journal:
         return journal
 
     def write(self, message: Message) -> None:
-        self._file.write(as_line(message) + "\n")
+        self._file.write(self._text.of(message) + "\n")
         self.lines += 1
 
     def flush(self) -> None:

@@ -15,7 +15,7 @@ from fedpace.core import codec
 from fedpace.core.codec import Message
 from fedpace.core.errors import JournalError
 from fedpace.core.journal import Header, Journal, part_path
-from fedpace.core.lines import as_line
+from fedpace.core.lines import Lines
 from fedpace.core.run import Standing
 from fedpace.learn import files
 from fedpace.sim.lazy import LazyLearner
@@ -59,6 +59,7 @@ class ResumedJournal:
         self._journal = Journal.resume(path, lines)
         self._lines_there = lines
         self._retraced = 0
+        self._text = Lines()
         self._old = part_path(path).open(encoding="utf-8")
         self._evaluated = _values(part_path(path), '{"fact":"evaluated"')
         self._measured = _values(part_path(path), '{"event":"measured"')
@@ -78,7 +79,7 @@ class ResumedJournal:
 
     def write(self, message: Message) -> None:
         if self.retracing:
-            self._compare(as_line(message))
+            self._compare(self._text.of(message))
         else:
             self._journal.write(message)
 

@@ -51,3 +51,12 @@ def test_two_numbers_are_nearly_always_told():
         two in ((), tuple(seeds.generator(0, "draw", number).integers(10**6, size=2).tolist()))
         for number, two in told.items()
     )
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 2**32)), min_size=2, max_size=20))
+def test_bounds_may_change_from_one_number_to_the_next(asked):
+    series = seeding.Series(0, "draw")
+    for number, bound in asked:
+        two = series.two_below(number, bound)
+        assert two in ((), tuple(seeds.generator(0, "draw", number).integers(bound, size=2).tolist()))
+        assert two == seeding.Series(0, "draw").two_below(number, bound)

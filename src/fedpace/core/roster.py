@@ -110,10 +110,11 @@ class Roster:
     def draw_nth(self, count: int, series: Series, number: int) -> list[int]:
         """What draw(count, series.at(number)) does; for one client at a fraction of the cost."""
         if count == 1 and self._by_trial(1):
-            for i in series.two_below(number, len(self._known)):
-                client = self._known[i]
-                if self._states[client] == FREE:
-                    self._states[client] = BUSY
+            known, states = self._known, self._states
+            for i in series.two_below(number, len(known)):
+                client = known[i]
+                if states[client] == FREE:
+                    states[client] = BUSY
                     self._idle -= 1
                     return [client]
         return self.draw(count, series.at(number))

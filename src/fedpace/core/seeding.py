@@ -36,17 +36,23 @@ class Series:
     def __init__(self, seed: int, purpose: str, *keys: int) -> None:
         self._digests = Digests(seed, purpose)
         self._keys = keys
-        self._block = range(0)
+        self._begin = self._size = 0
+        """Of the block: its first n, and how many there are."""
         self._states: tuple[_Pair, _Pair]
         """Of the block: state and increment."""
-        self._firsts: list[int]
-        """Of the block: the first 64 bits."""
+        self._firsts: _Wide | None = None
+        """Of the block: the first 64 bits, once they are needed."""
+        self._bound = 0
+        self._pairs: list[tuple[int, ...]]
+        """Of the block: two numbers below the bound."""
         self._rng = np.random.Generator(np.random.PCG64DXSM(0))
         self._fresh = dict(self._rng.bit_generator.state)
 
     def at(self, n: int) -> np.random.Generator:
         """The n-th, good until the next is asked for."""
-        place = self._place(n)
+        place = n - self._begin
+        if not 0 <= place < self._size:
+            place = self._look_ahead(n)
         state, increment = (int(high[place]) << 64 | int(low[place]) for high, low in self._states)
         self._fresh["state"] = {"state": state, "inc": increment}
         self._rng.bit_generator.state = self._fresh
@@ -55,25 +61,24 @@ class Series:
     def two_below(self, n: int, bound: int) -> tuple[int, ...]:
         """What at(n).integers(bound, size=2) gives, or nothing; bound: at most 2^32.
 
-        After Lemire (2019): the upper half of a 32-bit number times the bound. Where the lower half is
-        below the bound numpy may draw again, and then nothing is told here.
+        A whole block has the bound that it is first asked for, since bounds hardly ever change.
         """
-        place = self._place(n)
-        first = self._firsts[place]
-        one, other = (first & _LOW_32) * bound, (first >> 32) * bound
-        if one & _LOW_32 < bound or other & _LOW_32 < bound:
-            return ()
-        return one >> 32, other >> 32
+        place = n - self._begin
+        if not 0 <= place < self._size:
+            place = self._look_ahead(n)
+        if self._firsts is None:
+            self._firsts = _first_numbers(self._states[0])
+            self._bound, self._pairs = bound, _all_two_below(self._firsts, bound)
+        if bound == self._bound:
+            return self._pairs[place]
+        return _two_below(self._firsts.item(place), bound)
 
-    def _place(self, n: int) -> int:
-        """Where in the block the n-th is; the block that begins with it is made if need be."""
-        if n not in self._block:
-            size = 2 * len(self._block) if n == self._block.stop else 0
-            self._block = range(n, n + min(max(size, 16), BLOCK))
-            entropy = b"".join(self._digests.of(number, *self._keys) for number in self._block)
-            self._states = _states(entropy)
-            self._firsts = _first_numbers(self._states[0]).tolist()
-        return n - self._block.start
+    def _look_ahead(self, n: int) -> int:
+        """Make the block that begins with the n-th, whose place in it is 0."""
+        size = 2 * self._size if n == self._begin + self._size else 0
+        self._begin, self._size, self._firsts = n, min(max(size, 16), BLOCK), None
+        self._states = _states(self._digests.of_each(range(n, n + self._size), *self._keys))
+        return 0
 
 
 def _states(entropy: bytes) -> tuple[_Pair, _Pair]:
@@ -93,6 +98,30 @@ def _first_numbers(state: _Pair) -> _Wide:
     high = (high ^ high >> np.uint64(32)) * np.uint64(_DXSM_MULTIPLIER)
     numbers: _Wide = (high ^ high >> np.uint64(48)) * (low | np.uint64(1))
     return numbers
+
+
+def _two_below(number: int, bound: int) -> tuple[int, ...]:
+    """Of 64 random bits two numbers below the bound, or none.
+
+    After Lemire (2019): the upper half of a 32-bit number times the bound. Where the lower half is
+    below the bound numpy may draw again, and then nothing is told here.
+    """
+    one, other = (number & _LOW_32) * bound, (number >> 32) * bound
+    if one & _LOW_32 < bound or other & _LOW_32 < bound:
+        return ()
+    return one >> 32, other >> 32
+
+
+def _all_two_below(numbers: _Wide, bound: int) -> list[tuple[int, ...]]:
+    """The same of each number."""
+    low, half, times = np.uint64(_LOW_32), np.uint64(32), np.uint64(bound)
+    one, other = (numbers & low) * times, (numbers >> half) * times
+    pairs: list[tuple[int, ...]] = list(
+        zip((one >> half).tolist(), (other >> half).tolist(), strict=True)
+    )
+    for place in np.flatnonzero((one & low < times) | (other & low < times)).tolist():
+        pairs[place] = ()
+    return pairs
 
 
 def _sum(one: _Pair, other: _Pair) -> _Pair:

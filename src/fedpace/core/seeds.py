@@ -1,6 +1,7 @@
 """Random generators made from keys, so that no result depends on the order of drawing."""
 
 import hashlib
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -18,6 +19,16 @@ class Digests:
         for key in keys:
             digest.update(f":{key}".encode())
         return digest.digest()
+
+    def of_each(self, numbers: Iterable[int], *keys: int) -> bytes:
+        """What `of(number, *keys)` gives for each number, one after the other."""
+        begun, rest = self._begun, "".join(f":{key}" for key in keys).encode()
+        digests = []
+        for number in numbers:
+            digest = begun.copy()
+            digest.update(b":%d%b" % (number, rest))
+            digests.append(digest.digest())
+        return b"".join(digests)
 
 
 def keyed_entropy(seed: int, purpose: str, *keys: int) -> int:

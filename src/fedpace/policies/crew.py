@@ -38,6 +38,8 @@ class Crew:
         if not self._started or wanted < 1 or not self.roster.idle:
             return []
         self._draws += 1
-        clients = self.roster.draw_nth(wanted, self._samples, self._draws)
-        self._training += len(clients)
-        return [Train(client, self._policy.new_task(), version, self._work) for client in clients]
+        commands: list[Command] = []
+        for client in self.roster.draw_nth(wanted, self._samples, self._draws):
+            commands.append(Train(client, self._policy.new_task(), version, self._work))
+        self._training += len(commands)
+        return commands

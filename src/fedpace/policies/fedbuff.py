@@ -5,11 +5,10 @@ another at once. When K updates are in the buffer, the model takes a step along 
 each scaled by its staleness. Updates may come from models that are several versions old.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from fedpace.core.commands import Aggregate, Command, Drop
+from fedpace.core.commands import Aggregate, Drop
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Started
 from fedpace.core.policy import Commands, Context, Policy
@@ -64,28 +63,24 @@ class FedBuff(Policy[FedBuffSettings]):
         self._crew.done(event.client)
         return self._crew.fill(self._version)
 
-    def on_arrived(self, event: Arrived) -> Iterator[Command]:
+    def on_arrived(self, event: Arrived) -> Commands:
         self._crew.done(event.client)
-        most = self.settings.max_staleness
-        if most is not None and self._staleness(event) > most:
-            yield Drop(event.task, f"staleness {self._staleness(event)} is over {most}")
-        else:
-            self._buffer.append(event)
-        if len(self._buffer) == self._k:
-            yield from self._step()
-        yield from self._crew.fill(self._version)
+        staleness, most = self._version - event.version, self.settings.max_staleness
+        if most is not None and staleness > most:
+            dropped = Drop(event.task, f"staleness {staleness} is over {most}")
+            return [dropped, *self._crew.fill(self._version)]
+        self._buffer.append(event)
+        if len(self._buffer) < self._k:
+            return self._crew.fill(self._version)
+        return [self._step(), *self._crew.fill(self._version)]
 
-    def _staleness(self, update: Arrived) -> int:
-        return self._version - update.version
-
-    def _step(self) -> Iterator[Command]:
+    def _step(self) -> Aggregate:
         """Algorithm 1, lines 7 to 13: the sum over K, each update scaled by s(staleness)."""
-        factor = self.settings.staleness
-        yield Aggregate(
-            tuple(update.task for update in self._buffer),
-            tuple(factor(self._staleness(update)) / self._k for update in self._buffer),
-            rule="sum",
-            lr=self.settings.server_lr,
-        )
+        ages = [self._version - update.version for update in self._buffer]
+        scaled = {age: self.settings.staleness(age) / self._k for age in set(ages)}
+        tasks = tuple(update.task for update in self._buffer)
         self._version += 1
         self._buffer = []
+        return Aggregate(
+            tasks, tuple(scaled[age] for age in ages), rule="sum", lr=self.settings.server_lr
+        )

@@ -31,7 +31,7 @@ def test_it_is_what_carrying_out_gives_to_the_bit(work, samples, pace, at):
     batches = timeline.batches_of(work.batch_size, samples)
     way = timeline.link(pace, MODEL.total_bytes, free_links=False, free_download=False)
     plain = timeline.carry_out(work, batches, pace, way, MODEL, 0, at + way.down_s)
-    got = whole.whole(work, samples, pace, way, MODEL)
+    got = whole.whole(whole.share(work, samples, MODEL), pace, way)
     assert at + got.download_s + got.training_s + got.upload_s == plain.arrives_at
     assert (got.depth, got.steps, got.samples, got.trained) == (
         plain.depth,
@@ -52,7 +52,7 @@ def test_what_is_kept_is_what_would_be_computed_and_no_more_than_there_is_room_f
         for number in [*range(whole.MOST + 10)] * 2:
             pace = Pace(1.0 + number, 100.0, 50.0, 0.0)
             samples = 1 + number % 3
-            expected = whole.whole(work, samples, pace, link(pace), MODEL)
+            expected = whole.whole(whole.share(work, samples, MODEL), pace, link(pace))
             assert wholes.of(work, samples, pace) == expected
         assert len(wholes._known) == whole.MOST
 

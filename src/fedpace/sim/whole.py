@@ -11,7 +11,7 @@ from fedpace.core.events import Rates
 from fedpace.core.model import ModelProfile
 from fedpace.fleet.fleet import Pace
 from fedpace.sim import timeline
-from fedpace.sim.timeline import Link
+from fedpace.sim.timeline import Batches, Link
 
 MOST = 4096
 """Kept at a time; where devices are of more kinds, looking for them gains nothing."""
@@ -34,20 +34,50 @@ class Whole(NamedTuple):
     trained: int
 
 
-def whole(work: Work, samples: int, pace: Pace, way: Link, model: ModelProfile) -> Whole:
-    """What `timeline.carry_out` gives where nothing stops the work, whenever it begins."""
+class Share(NamedTuple):
+    """What of it depends on the work and the samples alone.
+
+    step_share, up_share: of a full step's time, and of the whole model's bytes.
+    """
+
+    batches: Batches
+    depth: int
+    steps: int
+    samples: int
+    trained: int
+    up_bytes: int
+    step_share: float
+    up_share: float
+
+
+def share(work: Work, samples: int, model: ModelProfile) -> Share:
     batches = timeline.batches_of(work.batch_size, samples)
     depth = work.depth if work.depth is not None else model.depth
     steps = batches.total(work)
     trained = batches.samples_in(steps)
-    return Whole(
-        way.down_s,
-        pace.sample_s * model.compute_share.item(depth - 1) * trained,
-        way.upload_s(model.byte_share.item(depth - 1)),
+    return Share(
+        batches,
         depth,
         steps,
         min(trained, samples),
+        trained,
         model.suffix_bytes[depth - 1],
+        model.compute_share.item(depth - 1),
+        model.byte_share.item(depth - 1),
+    )
+
+
+def whole(share: Share, pace: Pace, way: Link) -> Whole:
+    """What `timeline.carry_out` gives where nothing stops the work, whenever it begins."""
+    batches, depth, steps, samples, trained, up_bytes, step_share, up_share = share
+    return Whole(
+        way.down_s,
+        pace.sample_s * step_share * trained,
+        way.upload_s(up_share),
+        depth,
+        steps,
+        samples,
+        up_bytes,
         timeline.rates(batches, pace, way),
         trained,
     )
@@ -60,17 +90,26 @@ class Wholes:
         self._model = model
         self._link = link
         self._work: Work | None = None
+        self._shares: dict[int, Share] = {}
         self._known: dict[tuple[Pace, int], Whole] = {}
 
     def of(self, work: Work, samples: int, pace: Pace) -> Whole:
         """Computed, or computed before. The work is to be `unstopped`."""
         if work is not self._work:
-            self._work, self._known = work, {}
+            self._work, self._shares, self._known = work, {}, {}
         found = self._known.get((pace, samples))
         if found is None:
-            found = whole(work, samples, pace, self._link(pace), self._model)
+            found = whole(self._share(work, samples), pace, self._link(pace))
             if len(self._known) < MOST:
                 self._known[pace, samples] = found
+        return found
+
+    def _share(self, work: Work, samples: int) -> Share:
+        found = self._shares.get(samples)
+        if found is None:
+            found = share(work, samples, self._model)
+            if len(self._shares) < MOST:
+                self._shares[samples] = found
         return found
 
 

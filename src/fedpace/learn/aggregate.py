@@ -60,10 +60,14 @@ def combine(
         params,
         [(at.params - start.params, one.update.params.to(device), one.factor(how)) for at, one in each],
     )
-    _add(
-        buffers,
-        [(at.buffers - start.buffers, one.update.buffers.to(device), one.weight) for at, one in each],
-    )
+    if len(buffers):
+        _add(
+            buffers,
+            [
+                (at.buffers - start.buffers, one.update.buffers.to(device), one.weight)
+                for at, one in each
+            ],
+        )
     shares = torch.ones_like(buffers)
     for layer in range(1, depth + 1):  # counted from the output
         carriers = [one for one in parts if one.update.depth >= layer]
@@ -72,9 +76,10 @@ def combine(
         share = _finish(part, parts, carriers, how)
         if missed is not None:
             part.div_(1 - missed[layout.depth - layer])
-        span = slice(first.buffers - start.buffers, behind.buffers - start.buffers)
-        buffers[span].div_(sum(one.weight for one in carriers))
-        shares[span] = min(share, 1.0)
+        if len(buffers):
+            span = slice(first.buffers - start.buffers, behind.buffers - start.buffers)
+            buffers[span].div_(sum(one.weight for one in carriers))
+            shares[span] = min(share, 1.0)
     for one in parts:
         if one.lag is not None:
             at = layout.start(one.update.depth)
@@ -92,8 +97,12 @@ def _add(total: Tensor, terms: Sequence[tuple[int, Tensor, float]]) -> None:
     """Add each vector, times its factor, to `total` from a place on, in the order given.
 
     On a CPU block by block, so that sums stay in the cache and every update is read once; added whole,
-    torch would write a float64 copy of each. The numbers are the same.
+    torch would write a float64 copy of each, which is no harm if it is small. The numbers are the same.
     """
+    if total.device.type == "cpu" and len(total) <= _BLOCK:
+        for place, vector, factor in terms:
+            total[place:].add_(vector, alpha=factor)
+        return
     block = len(total) if total.device.type != "cpu" else min(_BLOCK, len(total))
     scratch = torch.empty(block, dtype=total.dtype, device=total.device)
     for first in range(0, len(total), max(block, 1)):

@@ -199,18 +199,18 @@ class ModelStore:
                 f"update of task {task} has effort {update.effort}; expected a number above 0"
             )
         places = self._places(update)
-        cut = f"at depth {update.depth}" + (f" and width {width:g}" if width is not None else "")
         cut_layout = layout if width is None else self._slims[width].layout
         start, end = cut_layout.start(update.depth), cut_layout.start(0)
         for kind, dtype in _TYPES.items():
             vector: Tensor = getattr(update, kind)
             size = getattr(end, kind) - getattr(start, kind)
             if vector.shape != (size,) or vector.dtype != dtype:
+                cut = f"at depth {update.depth}" + (f" and width {width:g}" if width else "")
                 raise PeerError(
                     f"update of task {task} has {kind} of shape {tuple(vector.shape)} and type "
                     f"{vector.dtype}; {cut} the model has ({size},) and {dtype}"
                 )
-            finite = _finite(vector)
+            finite = not size or _finite(vector)
             if not finite and kind == "buffers":  # a mask may hold infinities, and keeps them
                 mask = self.weights().buffers[places[1]] == vector.cpu()
                 finite = bool((mask | torch.isfinite(vector.cpu())).all())

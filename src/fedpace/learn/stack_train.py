@@ -31,7 +31,8 @@ class StackTrainer:
         chosen = [jobs[number][0] for number in order]
         depth, whole = chosen[0].depth, body.layout.depth
         full_steps = chosen[0].full_steps if depth < whole else 0
-        here = {id(weights): weights.on(self._device) for _, weights in jobs}
+        versions = {id(weights): weights for _, weights in jobs}
+        here = {key: weights.on(self._device) for key, weights in versions.items()}
         with at_work(self._device, settings.precision):
             stack = Stack(body.bound, [here[id(jobs[number][1])] for number in order])
             batches = Batches(self._trainer, chosen, self._padded)

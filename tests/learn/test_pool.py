@@ -10,8 +10,11 @@ from multiprocessing.shared_memory import SharedMemory
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis.strategies import integers
 
 from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
+from fedpace.learn.executor import chunks_in_order
 from fedpace.learn.pool import Processes, Serial, single_thread
 from fedpace.learn.task import Task
 from fedpace.learn.train import Job, Trainer, TrainSettings
@@ -108,6 +111,68 @@ def test_jobs_after_a_failure_are_trained_as_ever():
             processes.train(good + wrong)
         assert "in run" in "".join(caught.value.__notes__)
         assert len(processes.train(good)) == 6
+
+
+@given(integers(1, 90), integers(0, 60), integers(1, 5))
+def test_groups_in_order_hold_every_job_once_and_what_is_needed_in_one_a_worker(needed, more, workers):
+    groups = chunks_in_order(needed, needed + more, workers)
+    assert [number for group in groups for number in group] == list(range(needed + more))
+    assert all(groups)
+    assert len(groups) <= workers + 1
+    assert sum(group[0] < needed for group in groups) <= workers
+
+
+def test_what_nobody_waits_for_is_trained_while_the_caller_goes_on():
+    trainer = Trainer(task(normed), TrainSettings(), 3)
+    versions = [trainer.initial()]
+    for _ in range(29):
+        versions.append(moved(versions[-1]))
+    jobs = [(Job(number % 3, number, 2, 0, 5, 5), versions[number]) for number in range(30)]
+    expected = Serial(trainer).train(jobs)
+    found = {}
+    with Processes(trainer, 2, Stack) as processes:
+        begun = []
+        for start in range(0, 30, 6):
+            first, *others = processes.begin(jobs[start : start + 2], jobs[start + 2 : start + 6])
+            begun += others
+            found |= zip(first.tasks, *processes.finish([first]), strict=True)
+        for portion, updates in zip(begun, processes.finish(begun), strict=True):
+            found |= zip(portion.tasks, updates, strict=True)
+    assert len(begun) == 10
+    for number, update in enumerate(expected):
+        assert torch.equal(found[number].params, update.params)
+
+
+def test_a_failure_is_told_to_whoever_asks_for_its_portion():
+    trainer = Trainer(task(plain), TrainSettings(), 1)
+    good = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(2)]
+    wrong = [(Job(0, 9, 1, 0, 9, 5), trainer.initial())]
+    with Processes(trainer, 1, Stack) as processes:
+        first, other = processes.begin(good, wrong)
+        assert len(processes.finish([first])[0]) == 2
+        with pytest.raises(PolicyError, match="depth 9"):
+            processes.finish([other])
+        assert len(processes.train(good)) == 2
+
+
+def test_a_worker_that_dies_in_the_background_is_an_error_that_names_the_task():
+    trainer = Trainer(task(crashing), TrainSettings(), 1)
+    bad = [(Job(0, 7, 1, 0, 1, 5), trainer.initial())]
+    with Processes(trainer, 2) as processes:
+        portions = processes.begin(bad, bad)
+        with pytest.raises(FedpaceError, match="task 7 ended abruptly, with exit code 3"):
+            processes.finish(portions[:1])
+    assert multiprocessing.active_children() == []
+
+
+def test_workers_end_though_they_are_at_jobs_that_nobody_wants_any_more():
+    trainer = Trainer(task(plain), TrainSettings(), 1)
+    jobs = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(4)]
+    endless = [(Job(0, 9, 10**9, 0, 1, 5), trainer.initial())]
+    with Processes(trainer, 2, Stack) as processes:
+        first, *_ = processes.begin(jobs, endless)
+        processes.finish([first])
+    assert multiprocessing.active_children() == []
 
 
 class Stack(Serial):

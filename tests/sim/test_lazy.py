@@ -4,6 +4,7 @@ import torch
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Work
 from fedpace.core.events import Arrived, Rates
+from fedpace.learn.executor import Background, Portion
 from fedpace.learn.train import Job
 from fedpace.learn.weights import Update, Weights
 from fedpace.sim.lazy import LazyLearner
@@ -65,6 +66,23 @@ class Executor:
         return [
             Update(1, weights.params, weights.buffers, weights.counters, 1.0) for _, weights in jobs
         ]
+
+
+class Workers(Background):
+    """Begins with all jobs, one in each portion, and is done with those that are asked for."""
+
+    appetite = 3
+
+    def __init__(self):
+        self.begun, self.finished = [], []
+
+    def begin(self, needed, others):
+        self.begun.append([job.task for job, _ in (*needed, *others)])
+        return [Portion([one]) for one in (*needed, *others)]
+
+    def finish(self, portions):
+        self.finished += [task for portion in portions for task in portion.tasks]
+        return [Executor().train(portion.jobs) for portion in portions]
 
 
 def arrival(task, at=1.0):
@@ -135,6 +153,37 @@ def test_a_hungry_executor_is_topped_up_with_what_is_due_soonest():
     assert executor.trained == [[2, 4, 3]]
     lazy.aggregate(aggregate(3, 4))
     assert executor.trained == [[2, 4, 3]]
+
+
+def test_workers_go_on_with_what_is_due_next_while_the_run_does():
+    store, workers = Store(), Workers()
+    lazy = LazyLearner(store, workers)
+    give(lazy, 1, 2, 3, 4)  # the higher the number, the sooner it is due
+    lazy.aggregate(aggregate(2))
+    assert (workers.begun, workers.finished) == ([[2, 4, 3]], [2])
+    lazy.aggregate(aggregate(4))
+    assert lazy.measure(Measure(1, "norm", (3,))) == (0.0,)  # it began with the first version
+    assert (workers.begun, workers.finished) == ([[2, 4, 3]], [2, 4, 3])
+
+
+def test_what_is_forgotten_while_workers_are_at_it_is_not_kept():
+    store, workers = Store(), Workers()
+    lazy = LazyLearner(store, workers)
+    give(lazy, 1, 2, 3)
+    lazy.aggregate(aggregate(3))
+    lazy.forget(2)
+    assert set(lazy.state()["store"]["updates"]) == {1}
+    assert workers.finished == [3, 1]
+
+
+def test_a_snapshot_waits_for_what_workers_are_at():
+    store, workers = Store(), Workers()
+    lazy = LazyLearner(store, workers)
+    give(lazy, 1, 2, 3, 4)
+    lazy.aggregate(aggregate(4))
+    assert set(lazy.state()["store"]["updates"]) == {2, 3}
+    lazy.aggregate(aggregate(2, 3))
+    assert workers.begun == [[4, 3, 2]]
 
 
 def test_a_task_starts_from_the_version_that_was_current_when_it_was_opened():

@@ -97,18 +97,21 @@ def test_stacked_runs_are_the_same_bits_again_and_in_several_processes(policy, t
     assert_same(tmp_path / "one", tmp_path / "two")
 
 
-@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff", "fedcompass"])
-def test_a_stacked_run_that_is_gone_on_with_ends_as_if_it_had_not_stopped(policy, tmp_path):
+@pytest.mark.parametrize(
+    ("policy", "workers"), [("timelyfl", 1), ("fedbuff", 1), ("fedcompass", 1), ("fedbuff", 2)]
+)
+def test_a_stacked_run_that_is_gone_on_with_ends_as_if_it_had_not_stopped(policy, workers, tmp_path):
     run(policy, tmp_path / "whole")
     with pytest.raises(Stop):
         fedpace.simulate(
             config(policy),
             task=made(),
             out=tmp_path / "parts",
+            workers=workers,
             snapshot_every_s=0.0,
             watches=(stopping_after(18),),
         )
-    fedpace.simulate(config(policy), task=made(), out=tmp_path / "parts", resume=True)
+    fedpace.simulate(config(policy), task=made(), out=tmp_path / "parts", workers=workers, resume=True)
     assert_same(tmp_path / "whole", tmp_path / "parts")
 
 

@@ -1,9 +1,6 @@
-"""Who trains: this process, or several of its own that end with it. The results are the same bits."""
+"""Trains in processes of its own that end with this one. The results are the same bits."""
 
-import os
 import pickle
-import signal
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,91 +9,55 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
-from typing import Protocol, Self
-
-import torch
+from typing import Self
 
 from fedpace.core.errors import ConfigError, FedpaceError
-from fedpace.core.process import end_with_parent
 from fedpace.learn import shared
-from fedpace.learn.shared import Attached, Blocks, Shelf, Sizes, Told
-from fedpace.learn.train import Job, Trainer
-from fedpace.learn.weights import Update, Weights
+from fedpace.learn.executor import (
+    Background,
+    Executor,
+    Portion,
+    Serial,
+    Work,
+    answers_of,
+    chunks_in_order,
+    chunks_of,
+    one_thread,
+    single_thread,
+)
+from fedpace.learn.shared import Blocks, Shelf, Sizes, Told, Trays
+from fedpace.learn.train import Trainer
+from fedpace.learn.weights import Update
+from fedpace.learn.worker import packed, work
 
-_CHUNKS_A_WORKER = 4
+__all__ = ["Executor", "Processes", "Serial", "chunks_of", "one_thread", "single_thread"]
 
-
-def single_thread() -> None:
-    """Make torch use one thread in this process: sums depend on how they are split up."""
-    torch.set_num_threads(1)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """`single_thread` for a while; the caller gets its threads back."""
-    before = torch.get_num_threads()
-    single_thread()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-class Executor(Protocol):
-    """Trains jobs, each from its own weights; updates come back in the order of the jobs.
-
-    appetite: number of jobs below which it cannot use all that it has.
-    """
-
-    @property
-    def appetite(self) -> int: ...
-    def train(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *failure: object) -> None: ...
-
-
-class Serial:
-    """Trains one job after the other in this process; updates stay on the trainer's device."""
-
-    appetite = 1
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-
-    def train(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
-        return [self._trainer.run(job, weights) for job, weights in jobs]
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
-
-
-@dataclass(slots=True)
-class _Worker:
-    """A process; results: where it puts updates; chunk: places of the jobs that it is at."""
-
-    process: BaseProcess
-    line: Connection
-    results: SharedMemory | None = None
-    room: int = 0
-    chunk: list[int] = field(default_factory=list)
+_JOBS_AHEAD = 512
+"""Most jobs of a worker that has several orders: what it is told and tells must fit into the pipe."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Jobs, each with the block of the weights that it starts from, and the block for updates."""
+    """A portion that a worker has been told to train, and where its updates will lie."""
 
-    jobs: list[tuple[Job, str]]
-    results: str
+    portion: Portion
+    tray: SharedMemory
 
 
-class Processes:
+@dataclass(slots=True)
+class _Worker:
+    """A process and its orders, the one that it is at first."""
+
+    process: BaseProcess
+    line: Connection
+    orders: deque[_Order] = field(default_factory=deque)
+
+    @property
+    def jobs(self) -> int:
+        return sum(len(order.portion.jobs) for order in self.orders)
+
+
+class Processes(Background):
     """Trains in `workers` processes of one thread each; they start with the first jobs.
 
     The task's arrays, weights and updates lie in shared memory: nothing is copied for a task but its
@@ -112,7 +73,7 @@ class Processes:
         end = trainer.layout.start(0)
         self._sizes = Sizes(end.counters, end.params, end.buffers)
         self._blocks = Blocks()
-        self._shelf = Shelf(self._blocks, self._sizes)
+        self._shelf, self._trays = Shelf(self._blocks, self._sizes), Trays(self._blocks, self._sizes)
         try:
             self._packed = self._blocks.packed((trainer, within))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -123,51 +84,51 @@ class Processes:
             ) from error
         self._count, self._each = workers, within(trainer).appetite
         self._workers: list[_Worker] = []
+        self._queue: deque[Portion] = deque()
 
     @property
     def appetite(self) -> int:
         return self._count * self._each
 
-    def train(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
+    def train(self, jobs: Work) -> list[Update]:
         if not jobs:
             return []
         chunks = chunks_of([job for job, _ in jobs], self._count, self.appetite)
-        names = self._shelf.put([weights for _, weights in jobs])
+        answers = self.finish(self._queued(jobs, chunks))
         found: dict[int, Update] = {}
-        failure: Exception | None = None
-        waiting, workers = deque(chunks), self._started()
-        try:
-            while True:
-                for worker in workers:
-                    if waiting and not worker.chunk and failure is None:
-                        worker.chunk = waiting.popleft()
-                        self._send(worker, [(jobs[i][0], names[id(jobs[i][1])]) for i in worker.chunk])
-                busy = [worker for worker in workers if worker.chunk]
-                if not busy:
-                    break
-                ready = wait([worker.line for worker in busy])
-                for worker in (one for one in busy if one.line in ready):
-                    answer = self._answer(worker, jobs)
-                    if isinstance(answer, Exception):
-                        failure = failure or answer  # the others' answers are still to be taken
-                    else:
-                        found |= dict(zip(worker.chunk, answer, strict=True))
-                    worker.chunk = []
-        except BaseException:
-            self._end()  # some are at jobs whose answers nobody will take
-            raise
-        if failure is not None:
-            raise failure
+        for chunk, updates in zip(chunks, answers, strict=True):
+            found |= dict(zip(chunk, updates, strict=True))
         return [found[number] for number in range(len(jobs))]
 
+    def begin(self, needed: Work, others: Work) -> list[Portion]:
+        if others:
+            chunks = chunks_in_order(len(needed), len(needed) + len(others), self._count)
+        else:
+            chunks = chunks_of([job for job, _ in needed], self._count, self.appetite)
+        portions = self._queued([*needed, *others], chunks)
+        with self._ended_if_broken_off():
+            self._hand_out(1)
+        return portions
+
+    def finish(self, portions: Sequence[Portion]) -> list[list[Update]]:
+        with self._ended_if_broken_off():
+            while not _known(portions):
+                self._hand_out(1)
+                self._listen()
+            for one in set(portions) & set(self._queue):  # where another one has failed
+                self._queue.remove(one)
+            self._hand_out(2)  # for the time that the caller is away
+        return answers_of(portions)
+
     def close(self) -> None:
-        """End the processes, after the jobs they are at."""
-        for worker in self._workers:
+        """End the processes; what they are at is wanted no more."""
+        idle = [worker for worker in self._workers if not worker.orders]
+        for worker in idle:
             try:
                 worker.line.send_bytes(b"")
             except OSError:  # it has ended already
                 continue
-        for worker in self._workers:
+        for worker in idle:
             worker.process.join()
         self._end()
 
@@ -177,11 +138,47 @@ class Processes:
     def __exit__(self, *failure: object) -> None:
         self.close()
 
+    @contextmanager
+    def _ended_if_broken_off(self) -> Iterator[None]:
+        """Workers that are at jobs whose answers nobody will take are ended."""
+        try:
+            yield
+        except BaseException:
+            self._end()
+            raise
+
+    def _queued(self, jobs: Work, chunks: Sequence[Sequence[int]]) -> list[Portion]:
+        portions = [Portion([jobs[number] for number in chunk]) for chunk in chunks]
+        self._queue.extend(portions)
+        return portions
+
+    def _hand_out(self, most: int) -> None:
+        """Give portions that wait to workers that have fewer orders than `most`."""
+        while self._queue:
+            free = [worker for worker in self._started() if len(worker.orders) < most]
+            worker = min(free, key=lambda one: one.jobs, default=None)
+            if worker is None:
+                return
+            if worker.orders and worker.jobs + len(self._queue[0].jobs) > _JOBS_AHEAD:
+                return
+            self._send(worker, self._queue.popleft())
+
+    def _listen(self) -> None:
+        """Wait for an answer, and take all that are there."""
+        busy = [worker for worker in self._workers if worker.orders]
+        ready = wait([worker.line for worker in busy])
+        for worker in (one for one in busy if one.line in ready):
+            order = worker.orders[0]
+            order.portion.answer = self._answer(worker, order)
+            worker.orders.popleft()
+            self._trays.give_back(order.tray)
+            self._shelf.give_back([weights for _, weights in order.portion.jobs])
+
     def _started(self) -> list[_Worker]:
         spawn = get_context("spawn")
         while len(self._workers) < self._count:
             ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=_work, args=(theirs, self._sizes), daemon=True)
+            process = spawn.Process(target=work, args=(theirs, self._sizes), daemon=True)
             process.start()
             theirs.close()
             self._workers.append(_Worker(process, ours))
@@ -191,36 +188,32 @@ class Processes:
                 continue
         return self._workers
 
-    def _send(self, worker: _Worker, jobs: list[tuple[Job, str]]) -> None:
-        if worker.results is None or worker.room < len(jobs):
-            if worker.results is not None:
-                self._blocks.drop(worker.results)
-            worker.room = max(len(jobs), 2 * worker.room)
-            worker.results = self._blocks.new(shared.results_bytes(self._sizes, worker.room))
-        shared.note_task(worker.results, shared.IDLE)
+    def _send(self, worker: _Worker, portion: Portion) -> None:
+        tray = self._trays.take(len(portion.jobs))
+        starts = self._shelf.take([weights for _, weights in portion.jobs])
+        worker.orders.append(_Order(portion, tray))
         try:
-            worker.line.send_bytes(pickle.dumps(_Order(jobs, worker.results.name)))
+            worker.line.send_bytes(packed([job for job, _ in portion.jobs], starts, tray.name))
         except OSError:  # told by the answer that never comes
             return
 
-    def _answer(self, worker: _Worker, jobs: Sequence[tuple[Job, Weights]]) -> list[Update] | Exception:
-        """What a worker's chunk came to; raises where there is no worker any more."""
+    def _answer(self, worker: _Worker, order: _Order) -> list[Update] | Exception:
+        """What an order came to; raises where there is no worker any more."""
         try:
             answer: list[Told] | Exception = worker.line.recv()
         except (EOFError, OSError) as error:
             worker.process.join()
-            at = shared.IDLE if worker.results is None else shared.noted_task(worker.results)
-            tasks = sorted(jobs[i][0].task for i in worker.chunk)
-            which = f"task {at}" if at != shared.IDLE else f"tasks {tasks}"
+            at = shared.noted_task(order.tray)
+            which = f"task {at}" if at != shared.IDLE else f"tasks {sorted(order.portion.tasks)}"
             raise FedpaceError(
                 f"the worker process that trained {which} ended abruptly, with exit code "
                 f"{worker.process.exitcode}. Use fewer workers if memory ran out; a script must keep "
                 "its run under `if __name__ == '__main__':`"
             ) from error
-        if isinstance(answer, Exception) or worker.results is None:
-            return answer if isinstance(answer, Exception) else FedpaceError("there are no results")
+        if isinstance(answer, Exception):
+            return answer
         return [
-            shared.read_update(worker.results, number, self._sizes, told)
+            shared.read_update(order.tray, number, self._sizes, told)
             for number, told in enumerate(answer)
         ]
 
@@ -231,76 +224,11 @@ class Processes:
             worker.process.close()
             worker.line.close()
         self._workers = []
+        self._queue.clear()
         self._blocks.close()
 
 
-def chunks_of(jobs: Sequence[Job], workers: int, appetite: int) -> list[list[int]]:
-    """Indices of jobs in groups of about equal steps, the longest group first.
-
-    Several for each worker, so that none waits long for another, but each of two fills at least.
-    """
-    fills = len(jobs) // (2 * appetite) if appetite > workers else -(-len(jobs) // appetite)
-    most = workers * min(max(fills, 1), _CHUNKS_A_WORKER)
-    groups: list[list[int]] = [[] for _ in range(min(most, len(jobs)))]
-    loads = [0] * len(groups)
-    for index in sorted(range(len(jobs)), key=lambda i: -jobs[i].steps):
-        lightest = loads.index(min(loads))
-        groups[lightest].append(index)
-        loads[lightest] += jobs[index].steps
-    order = sorted(range(len(groups)), key=lambda g: -loads[g])
-    return [groups[g] for g in order]
-
-
-# What follows runs in the workers.
-
-
-def _work(line: Connection, sizes: Sizes) -> None:
-    """Carry out orders until there are no more."""
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the workers
-    single_thread()
-    made, attached = _made(line.recv_bytes()), Attached()
-    while packed := line.recv_bytes():
-        try:
-            if isinstance(made, Exception):
-                raise made
-            _reply(line, _carried_out(made, pickle.loads(packed), attached, sizes))
-        except Exception as error:
-            error.add_note(traceback.format_exc())
-            _reply(line, error)
-    os._exit(0)  # arrays still lie in blocks, which the interpreter would complain about
-
-
-def _made(packed: bytes) -> Executor | ConfigError:
-    try:
-        trainer, within = pickle.loads(packed)
-        executor: Executor = within(trainer)
-        return executor
-    except Exception as error:
-        return ConfigError(
-            f"a worker process could not rebuild the task: {error!r}; define its model, loss and "
-            "accuracy in a module that can be imported, or use workers=1"
-        )
-
-
-def _carried_out(executor: Executor, order: _Order, attached: Attached, sizes: Sizes) -> list[Told]:
-    block = attached.block(order.results)
-    starts = {name: attached.weights(name, sizes) for _, name in order.jobs}
-    work = [(job, starts[name]) for job, name in order.jobs]
-    told: list[Told] = []
-    # An executor that trains one by one is given one job at a time, so that a crash names its task.
-    groups = [work] if executor.appetite > 1 else [[one] for one in work]
-    for group in groups:
-        shared.note_task(block, group[0][0].task if len(group) == 1 else shared.IDLE)
-        for update in executor.train(group):
-            told.append(shared.write_update(block, len(told), sizes, update))
-    return told
-
-
-def _reply(line: Connection, answer: "list[Told] | Exception") -> None:
-    try:
-        packed = pickle.dumps(answer)
-        pickle.loads(packed)  # an error whose arguments are not its message's cannot be read
-    except Exception:
-        packed = pickle.dumps(FedpaceError(f"a worker process failed: {answer!r}"))
-    line.send_bytes(packed)
+def _known(portions: Sequence[Portion]) -> bool:
+    """Whether all are done, or one has failed."""
+    answers = [one.answer for one in portions]
+    return None not in answers or any(isinstance(one, Exception) for one in answers)

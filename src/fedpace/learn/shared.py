@@ -5,10 +5,11 @@ The parent makes all blocks and removes them; workers attach to them by name.
 
 import io
 import pickle
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,8 +42,7 @@ class Sizes:
         return -(-(self.weights_bytes + 4 * self.params) // 8) * 8
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(NamedTuple):
     """An update but for its vectors, whose lengths are here: counters, params, buffers, gradient."""
 
     depth: int
@@ -93,43 +93,72 @@ class _Packer(pickle.Pickler):
 
 
 class Shelf:
-    """Weights in shared memory, each version once; places are used again for other versions."""
+    """Weights in shared memory, each version once; a place that nobody uses is there for others."""
 
     def __init__(self, blocks: Blocks, sizes: Sizes) -> None:
         self._blocks, self._sizes = blocks, sizes
         self._places: dict[int, tuple[Weights, SharedMemory]] = {}  # held, so that an id stays theirs
+        self._users: Counter[int] = Counter()
+
+    def take(self, weights: Sequence[Weights]) -> list[str]:
+        """The name of the block that holds each, which stays until it is given back."""
+        self._users.update(map(id, weights))
+        for one in weights:
+            if id(one) not in self._places:
+                block = self._free() or self._blocks.new(self._sizes.weights_bytes)
+                _write(block, 0, [one.counters, one.params, one.buffers])
+                self._places[id(one)] = one, block
+        return [self._places[id(one)][1].name for one in weights]
+
+    def give_back(self, weights: Sequence[Weights]) -> None:
+        self._users.subtract(map(id, weights))
+
+    def _free(self) -> SharedMemory | None:
+        """The place that has been there for longest of those that nobody uses."""
+        key = next((key for key in self._places if not self._users[key]), None)
+        if key is None:
+            return None
+        del self._users[key]
+        return self._places.pop(key)[1]
+
+
+class Trays:
+    """Blocks for the updates of one order each, used again."""
+
+    def __init__(self, blocks: Blocks, sizes: Sizes) -> None:
+        self._blocks, self._sizes = blocks, sizes
         self._free: list[SharedMemory] = []
 
-    def put(self, weights: Sequence[Weights]) -> dict[int, str]:
-        """The name of the block that holds each, by its id; earlier ones that are not asked for go."""
-        wanted = {id(one): one for one in weights}
-        for key in self._places.keys() - wanted.keys():
-            self._free.append(self._places.pop(key)[1])
-        for key, one in wanted.items():
-            if key not in self._places:
-                block = self._free.pop() if self._free else self._blocks.new(self._sizes.weights_bytes)
-                _write(block, 0, [one.counters, one.params, one.buffers])
-                self._places[key] = one, block
-        return {key: block.name for key, (_, block) in self._places.items()}
+    def take(self, jobs: int) -> SharedMemory:
+        """One with room for the updates of so many jobs, and with no task noted."""
+        size = 8 + jobs * self._sizes.update_bytes
+        tray = next((one for one in self._free if one.size >= size), None)
+        if tray is not None:
+            self._free.remove(tray)
+        else:
+            small = self._free.pop() if self._free else None
+            if small is not None:
+                self._blocks.drop(small)
+                size = max(size, 2 * small.size)
+            tray = self._blocks.new(size)
+        note_task(tray, IDLE)
+        return tray
+
+    def give_back(self, tray: SharedMemory) -> None:
+        self._free.append(tray)
 
 
 def read_update(block: SharedMemory, number: int, sizes: Sizes, told: Told) -> Update:
     """A copy of the update that `write_update` has put into place `number`."""
-    counters, params, buffers, slope = told.lengths
-    vectors, at = [], 8 + number * sizes.update_bytes
-    for length, dtype in ((counters, np.int64), (params, np.float32), (buffers, np.float32)):
-        vectors.append(_copy(block, at, length, dtype))
-        at += vectors[-1].nbytes
-    gradient = None if slope is None else _copy(block, at, slope, np.float32)
+    lengths, at = told.lengths, 8 + number * sizes.update_bytes
+    counters = _copy(block, at, lengths[0], np.int64)
+    params = _copy(block, at + counters.nbytes, lengths[1], np.float32)
+    at += counters.nbytes + params.nbytes
+    buffers = _copy(block, at, lengths[2], np.float32)
+    slope = lengths[3]
+    gradient = None if slope is None else _copy(block, at + buffers.nbytes, slope, np.float32)
     return Update(
-        told.depth,
-        vectors[1],
-        vectors[2],
-        vectors[0],
-        told.effort,
-        told.width,
-        told.estimates,
-        gradient,
+        told.depth, params, buffers, counters, told.effort, told.width, told.estimates, gradient
     )
 
 
@@ -142,11 +171,6 @@ def write_update(block: SharedMemory, number: int, sizes: Sizes, update: Update)
     slope = None if update.gradient is None else len(update.gradient)
     lengths = len(update.counters), len(update.params), len(update.buffers), slope
     return Told(update.depth, update.effort, update.width, update.estimates, lengths)
-
-
-def results_bytes(sizes: Sizes, jobs: int) -> int:
-    """Of a block for so many updates."""
-    return 8 + jobs * sizes.update_bytes
 
 
 def note_task(block: SharedMemory, task: int) -> None:

@@ -2,19 +2,23 @@
 
 Until then only its job is kept, and the weights that its client downloaded, which stay until the
 update is used: a mix needs them. Cancelled work is never trained. When some results are needed, an
-executor that can do several jobs at once is topped up with tasks under way, soonest due first.
-Results do not depend on what is trained together.
+executor that can do several jobs at once is topped up with tasks under way, soonest due first; one
+with workers of its own goes on with those while the run goes on with what it needed.
+What is trained together depends on the run's events alone, and results do not depend on it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Any, Protocol
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Work
 from fedpace.core.events import Arrived
+from fedpace.learn.executor import AtOnce, Background, Executor, Portion
 from fedpace.learn.pins import Pin, Pins
-from fedpace.learn.pool import Executor
 from fedpace.learn.store import ModelStore
 from fedpace.learn.train import Job
+from fedpace.learn.weights import Weights
 
 
 class Recall(Protocol):
@@ -39,10 +43,12 @@ class LazyLearner:
 
     def __init__(self, store: ModelStore, executor: Executor, recall: Recall | None = None) -> None:
         self._store = store
-        self._executor = executor
+        self._executor = executor if isinstance(executor, Background) else AtOnce(executor)
         self._recall = recall
         self._pins = Pins()
         self._pending: dict[int, _Pending] = {}
+        self._begun: dict[int, Portion] = {}
+        """Tasks that are trained in the background, until their updates are in the store."""
         self._score: tuple[Pin, tuple[float, float]] | None = None
 
     @property
@@ -72,6 +78,7 @@ class LazyLearner:
 
     def forget(self, task: int) -> None:
         self._pending.pop(task, None)
+        self._begun.pop(task, None)
         self._pins.close(task)
         if self._recall is None:
             self._store.discard(task)
@@ -109,6 +116,7 @@ class LazyLearner:
 
     def state(self) -> dict[str, Any]:
         """All tensors of the run as plain values; jobs are not in it, retracing brings them back."""
+        self._finish(self._begun.values())
         return {
             "store": self._store.state(),
             "weights": self._pins.weights_state(),
@@ -131,15 +139,27 @@ class LazyLearner:
         return self._score[1]
 
     def _train(self, needed: tuple[int, ...]) -> None:
+        """Have the updates of tasks in the store."""
         chosen = [task for task in needed if task in self._pending]
-        if not chosen:
-            return
-        spare = self._executor.appetite - len(chosen)
-        if spare > 0:
-            needed_now = set(chosen)
-            others = [task for task in self._pending if task not in needed_now]
-            chosen += sorted(others, key=lambda task: self._pending[task].due)[:spare]
-        jobs = [(self._pending[task].job, self._pins.weights(task)) for task in chosen]
-        for task, update in zip(chosen, self._executor.train(jobs), strict=True):
-            self._store.put(task, update)
-            del self._pending[task]
+        if chosen:
+            more = self._soonest(self._executor.appetite - len(chosen), set(chosen))
+            for portion in self._executor.begin(self._jobs(chosen), self._jobs(more)):
+                self._begun |= dict.fromkeys(portion.tasks, portion)
+        self._finish(self._begun[task] for task in needed if task in self._begun)
+
+    def _soonest(self, most: int, but: set[int]) -> list[int]:
+        """Pending tasks that are due next."""
+        others = [task for task in self._pending if task not in but] if most > 0 else []
+        return nsmallest(most, others, key=lambda task: self._pending[task].due)
+
+    def _jobs(self, tasks: list[int]) -> list[tuple[Job, Weights]]:
+        """Jobs of tasks that are pending no more, each with the weights that it starts from."""
+        return [(self._pending.pop(task).job, self._pins.weights(task)) for task in tasks]
+
+    def _finish(self, portions: Iterable[Portion]) -> None:
+        """Wait for portions, and put all that came of them into the store."""
+        each = list(dict.fromkeys(portions))
+        for portion, updates in zip(each, self._executor.finish(each), strict=True):
+            for task, update in zip(portion.tasks, updates, strict=True):
+                if self._begun.pop(task, None) is not None:  # it may have been forgotten
+                    self._store.put(task, update)

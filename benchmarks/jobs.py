@@ -242,6 +242,7 @@ def main(names: tuple[str, ...] = tuple(SIZES)) -> dict[str, float]:
         figures[f"{name}, over a loop by hand in two processes"] = speeds["sync"]
         if "fedbuff" in speeds:
             figures["J2, FedBuff over SyncFL"] = speeds["fedbuff"] / speeds["sync"]
+            figures["J2, FedBuff with K = 10 over SyncFL"] = speeds["fedbuff, K = 10"] / speeds["sync"]
     return figures
 
 

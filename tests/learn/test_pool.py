@@ -92,7 +92,7 @@ def test_large_arrays_weights_and_updates_lie_in_shared_memory_that_is_given_bac
         assert len(processes._packed) < inputs.nbytes + targets.nbytes
         found = processes.train(jobs)
         blocks = list(processes._blocks._all.values())
-        assert len(blocks) == 9  # 2 arrays, 5 versions and the results of 2 workers
+        assert len(blocks) == 10  # samples, who owns them, 5 versions, the results of 2 workers
         again = processes.train(jobs[10:])
         assert list(processes._blocks._all.values()) == blocks
     for block in blocks:

@@ -1,6 +1,6 @@
 """How samples are divided among clients: every sample to one client, every client some samples.
 
-A share is a sorted int64 array of sample indices; entry i of a list of shares belongs to client i.
+A share is a sorted int64 array of sample indices; entry i of the shares belongs to client i.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ import numpy as np
 from fedpace.core import seeds
 from fedpace.core.errors import ConfigError
 from fedpace.data.dataset import Labels
-from fedpace.data.shares import Share, check_feasible
+from fedpace.data.divide import check_feasible
+from fedpace.data.shares import Share, Shares
 from fedpace.data.skews import by_class, check_alpha, check_classes, dirichlet, dual_dirichlet
 
 KINDS = ("iid", "dirichlet", "class", "dual-dirichlet")
@@ -62,7 +63,7 @@ class PartitionSettings:
             check_classes(self.min_classes, self.max_classes)
 
 
-def partition(labels: Labels, clients: int, settings: PartitionSettings, seed: int) -> list[Share]:
+def partition(labels: Labels, clients: int, settings: PartitionSettings, seed: int) -> Shares:
     """The shares that `settings` ask for; the same for the same seed."""
     rng = seeds.generator(seed, "partition")
     least, alpha = settings.min_samples, settings.alpha
@@ -79,15 +80,29 @@ def partition(labels: Labels, clients: int, settings: PartitionSettings, seed: i
             return dual_dirichlet(labels, clients, settings.size_alpha, alpha, rng, least)
 
 
-def iid(labels: Labels, clients: int, rng: np.random.Generator, min_samples: int = 1) -> list[Share]:
+def iid(labels: Labels, clients: int, rng: np.random.Generator, min_samples: int = 1) -> Shares:
     """Random shares whose sizes differ by one at most."""
     check_feasible(len(labels), clients, min_samples)
-    order = rng.permutation(len(labels)).astype(np.int64)
-    return [np.sort(share) for share in np.array_split(order, clients)]
+    sizes = np.full(clients, len(labels) // clients)
+    sizes[: len(labels) % clients] += 1
+    owners = np.empty(len(labels), dtype=np.int64)
+    owners[rng.permutation(len(labels))] = np.repeat(np.arange(clients), sizes)
+    return Shares.owned(owners, clients)
 
 
 def check_partition(shares: Sequence[Share], total: int) -> None:
     """ConfigError unless each client has samples, all in 0..total-1 and none given twice."""
+    division = Shares.of(shares)
+    places, given = division.places, np.zeros(total, dtype=np.bool_)
+    within = not len(places) or (places.min() >= 0 and places.max() < total)
+    if within:
+        given[places] = True
+    if not (within and (division.sizes > 0).all() and np.count_nonzero(given) == len(places)):
+        _find_fault(division, total)
+
+
+def _find_fault(shares: Sequence[Share], total: int) -> None:
+    """ConfigError for the first client whose share cannot be."""
     owner = np.full(total, -1, dtype=np.int64)
     for client, share in enumerate(shares):
         if len(share) == 0:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from fedpace.core.errors import ConfigError
 from fedpace.data.dataset import Labels
-from fedpace.data.shares import Floats, Share, check_feasible, divide
+from fedpace.data.divide import Floats, check_feasible, divide
+from fedpace.data.shares import Shares
 
 TRIES = 100
 MEAN, SPREAD = 10.0, 3.0  # mu and sigma of appendix D.1.1
@@ -20,7 +21,7 @@ LEAST_ALPHA, MOST_ALPHA = 1e-300, 1e300  # beyond them a Dirichlet draw is all z
 
 def dirichlet(
     labels: Labels, clients: int, alpha: float, rng: np.random.Generator, min_samples: int = 10
-) -> list[Share]:
+) -> Shares:
     """Skewed shares: each class is divided by its own draw p ~ Dirichlet(alpha, ..., alpha).
 
     The recipe of Yurochkin et al. (ICML 2019) and Li et al. (ICDE 2022).
@@ -46,7 +47,7 @@ def by_class(
     max_classes: int | None,
     rng: np.random.Generator,
     min_samples: int = 10,
-) -> list[Share]:
+) -> Shares:
     """A few classes a client, each class divided among its holders (Algorithm 4, CLASSPARTITION).
 
     None is the paper's: 5 and 6 classes for fewer than 10 clients, 3 and 5 from 10 on. A holder may
@@ -86,7 +87,7 @@ def dual_dirichlet(
     alpha: float,
     rng: np.random.Generator,
     min_samples: int = 10,
-) -> list[Share]:
+) -> Shares:
     """Two draws: the size of each client, and its mix of classes (Algorithm 5, DUALDIRICHLETPARTITION).
 
     size_alpha: alpha_1, None is the paper's, the number of clients; alpha: alpha_2, the paper's is 0.5.

@@ -6,6 +6,7 @@ what was asked before. Arrivals and buffers are those of DYNAMITE (Liu et al., s
 """
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -15,8 +16,9 @@ import numpy as np
 from fedpace.core import seeds
 from fedpace.core.errors import ConfigError
 from fedpace.core.rounding import TOLERANCE
+from fedpace.core.seeding import Series
 from fedpace.data.dataset import Labels
-from fedpace.data.shares import Counts, Share
+from fedpace.data.shares import Counts, Share, Shares
 
 BLOCK = 64
 """Periods of random arrivals that one generator draws."""
@@ -89,7 +91,7 @@ class Stream:
 
     def __init__(self, settings: StreamSettings, samples: Sequence[int], seed: int) -> None:
         self.settings = settings
-        self._samples = tuple(samples)
+        self._samples = array("q", samples)
         self._seed = seed
         self._ends: dict[int, Counts] = {}
         """Client -> random arrivals by the end of its first periods: a speed-up, not a state."""
@@ -175,7 +177,7 @@ class Stream:
 
 def in_order(
     shares: Sequence[Share], labels: Labels, content: Literal["iid", "continuous"], seed: int
-) -> list[Share]:
+) -> Shares:
     """Each client's samples in their order of arrival.
 
     Differs: the paper gives clients as much of every class in each interval of an i.i.d. stream; here
@@ -184,11 +186,14 @@ def in_order(
     many of each class.
     """
     turns = _turns(labels, seed) if content == "continuous" else None
-    orders = []
-    for client, share in enumerate(shares):
-        order = share[seeds.generator(seed, "stream.order", client).permutation(len(share))]
-        orders.append(order if turns is None else order[np.argsort(turns[order], kind="stable")])
-    return orders
+    division, draws = Shares.of(shares), Series(seed, "stream.order")
+    places = np.empty_like(division.places)
+    ordered = Shares(places, division.starts)
+    for client, share in enumerate(division):
+        np.take(share, draws.at(client).permutation(len(share)), out=ordered[client])
+    if turns is not None:
+        places[:] = places[np.lexsort((turns[places], division.clients))]
+    return ordered
 
 
 def _turns(labels: Labels, seed: int) -> Counts:

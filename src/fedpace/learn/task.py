@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from fedpace.core.errors import ConfigError
 from fedpace.data.partition import check_partition
+from fedpace.data.shares import Shares
 
 Arrays = tuple[Tensor | np.ndarray, Tensor | np.ndarray]
 
@@ -28,7 +29,8 @@ class Task:
     model: makes a new model, a function or class at module level if several processes train;
     train, test: (inputs, targets), first axis samples. Arrays become tensors; inputs of bytes become
     float32 in [0, 1], other floats float32; integer targets int64;
-    clients: indices into the training samples, one array a client, None until `divided`;
+    clients: indices into the training samples, one array a client, None until `divided`; they become
+    a `Shares`, which is as a list of arrays and takes less;
     loss(outputs, targets): mean over a batch; accuracy(outputs, targets): 1 for each correct one;
     ordered: each client's indices are in the order in which its samples arrive, where a run lets them
     arrive over time; otherwise the run's stream orders them.
@@ -73,11 +75,10 @@ class Task:
                 raise ConfigError(f"stream {client} is empty; every client needs at least one sample")
         if not read:
             raise ConfigError("streams is empty; give one iterable of (input, target) pairs a client")
-        cuts = np.cumsum([len(samples) for samples in read])
-        pairs = [pair for samples in read for pair in samples]
+        clients = Shares.cut(np.arange(sum(map(len, read))), np.array([len(one) for one in read]))
+        pairs, cuts = [pair for samples in read for pair in samples], clients.starts[1:]
         inputs = _stacked("input", [x for x, _ in pairs], cuts)
         targets = _stacked("target", [y for _, y in pairs], cuts)
-        clients = np.split(np.arange(len(pairs)), cuts[:-1])
         return cls(model, (inputs, targets), test, clients, loss, accuracy, name, ordered=True)
 
     def divided(self, shares: Sequence[np.ndarray]) -> Self:
@@ -134,17 +135,21 @@ def _stacked(what: str, values: list[Any], cuts: np.ndarray) -> Tensor:
     return torch.stack(tensors)
 
 
-def _division(shares: Sequence[np.ndarray], samples: int) -> tuple[np.ndarray, ...]:
+def _division(shares: Sequence[np.ndarray], samples: int) -> Shares:
     if len(shares) == 0:
         raise ConfigError("clients is empty; give one array of sample indices a client")
-    division = []
-    for client, share in enumerate(shares):
-        indices = np.asarray(share)
-        if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-            raise ConfigError(
-                f"client {client} has {indices.dtype} indices of shape {indices.shape}; "
-                "give a flat array of integers"
-            )
-        division.append(indices.astype(np.int64))
+    if not isinstance(shares, Shares):
+        shares = [_indices(client, share) for client, share in enumerate(shares)]
+    division = Shares.of(shares)
     check_partition(division, samples)
-    return tuple(division)
+    return division
+
+
+def _indices(client: int, share: Any) -> np.ndarray:
+    indices = np.asarray(share)
+    if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+        raise ConfigError(
+            f"client {client} has {indices.dtype} indices of shape {indices.shape}; "
+            "give a flat array of integers"
+        )
+    return indices

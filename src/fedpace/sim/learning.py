@@ -1,5 +1,6 @@
 """The learning side of a simulated run, put together from its settings."""
 
+from array import array
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -9,6 +10,7 @@ from fedpace.core.commands import GLOBAL
 from fedpace.core.errors import ConfigError
 from fedpace.core.model import ModelProfile
 from fedpace.data.partition import PartitionSettings, partition
+from fedpace.data.shares import Shares
 from fedpace.data.streams import StreamSettings, in_order, make_stream
 from fedpace.learn import files
 from fedpace.learn.evaluate import Evaluator
@@ -28,7 +30,7 @@ class Learning:
     """A task divided among clients, its trainer and its model's profile.
 
     profile: how it is found, or one that is known already; widths: shares of the channels that
-    thinner models in it have; stream: how clients' samples arrive.
+    thinner models in it have; stream: how clients' samples arrive. samples: how many each client has.
     """
 
     def __init__(
@@ -51,12 +53,12 @@ class Learning:
                     f"{labels.dtype} of shape {labels.shape}; use partition.kind 'iid', or give clients"
                 )
             task = task.divided(partition(labels, clients, division, seed))
-        shares = task.clients or ()
+        shares = Shares.of(task.clients or ())
         if len(shares) != clients:
             raise ConfigError(
                 f"clients is {clients}, but the task is divided among {len(shares)}; make them equal"
             )
-        self.samples = [len(share) for share in shares]
+        self.samples = array("q", shares.sizes.tobytes())
         arrivals = None if stream is None else make_stream(stream, self.samples, seed)
         if arrivals is not None and not task.ordered:
             labels, content = task.train[1].numpy(), arrivals.settings.content

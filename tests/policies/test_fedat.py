@@ -3,7 +3,7 @@ import pytest
 from fedpace.core.commands import Aggregate, Blend, Cancel, Probe, SetTimer, Train
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Joined, Left, Rates, Timer
-from fedpace.policies.fedat import WARM_UP, FedAT, FedATSettings, tiers_of
+from fedpace.policies.fedat import WARM_UP, FedAT, FedATSettings
 
 from .conftest import of
 
@@ -11,14 +11,6 @@ from .conftest import of
 def rates(task_s):
     """A client whose task of one epoch of 10 batches takes so many seconds."""
     return Rates(task_s / 10, 10, 0.0, 0.0)
-
-
-def test_tiers_by_hand():
-    """Ratio 2: from 1 s on up to 2 s, from 2.5 s on up to 5 s, then 11 s alone."""
-    seconds = {0: 5.0, 1: 1.0, 2: 2.0, 3: 11.0, 4: 2.5, 5: 1.9}
-    assert tiers_of(seconds, 2.0) == {1: 1, 5: 1, 2: 1, 4: 2, 0: 2, 3: 3}
-    assert tiers_of({3: 7.0, 1: 7.0}, 2.0) == {1: 1, 3: 1}
-    assert tiers_of({}, 2.0) == {}
 
 
 def tiered(stage, seconds=(1.0, 1.5, 4.0, 20.0), **settings):
@@ -113,7 +105,10 @@ def test_without_retiering_newcomers_do_not_move_the_bounds_of_tiers(stage):
     for client, task_s in ((8, 0.2), (9, 1.0), (7, 3.9), (6, 50.0)):
         on.tell(Joined(0.5, client, 100))
         on.profile(0.5, client, rates(task_s))
-    assert on.session.policy._tier_of == {0: 1, 1: 2, 8: 1, 9: 1, 7: 1, 6: 2}
+    for client, task_s in ((0, 1.0), (1, 4.0)):
+        commands = on.arrive(4.0, client, rates=rates(task_s))
+        tier = [0, 7, 8, 9] if client == 0 else [1, 6]
+        assert [one.client for one in of(Train, commands)] == tier
 
 
 def test_a_newcomer_is_probed_and_waits_for_the_next_round_of_its_tier(stage):

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
+import numpy as np
+
 from fedpace.core.commands import (
     Aggregate,
     Blend,
@@ -36,6 +38,7 @@ from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, 
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.roster import Roster
 from fedpace.policies.checks import at_least
+from fedpace.policies.tiers import Clients, Tiers
 
 WARM_UP = "warm-up"
 
@@ -60,22 +63,13 @@ class FedATSettings:
         at_least("epochs", self.epochs, 1)
 
 
-def tiers_of(task_s: dict[int, float], ratio: float) -> dict[int, int]:
-    """Client -> tier, from 1 for the fastest. task_s: seconds that a task takes each client."""
-    tiers: dict[int, int] = {}
-    tier, fastest_s = 0, 0.0
-    for client in sorted(task_s, key=lambda one: (task_s[one], one)):
-        if not tier or task_s[client] > ratio * fastest_s:
-            tier, fastest_s = tier + 1, task_s[client]
-        tiers[client] = tier
-    return tiers
-
-
 @dataclass(slots=True)
 class _Round:
-    open: dict[int, int] = field(default_factory=dict)
-    """Client -> its task."""
-    arrived: list[Arrived] = field(default_factory=list)
+    missing: int
+    """Clients that have neither arrived nor failed."""
+    clients: list[int] = field(default_factory=list)
+    """Who has arrived."""
+    tasks: list[int] = field(default_factory=list)
 
 
 class FedAT(Policy[FedATSettings]):
@@ -89,18 +83,12 @@ class FedAT(Policy[FedATSettings]):
         self._roster = Roster()
         self._started = self._tiered = False
         self._version = self._draws = 0
-        self._task_s: dict[int, float] = {}
-        """Seconds that a task takes a client, as last measured."""
+        self._tiers = Tiers(settings.ratio, settings.retier)
         self._probes: dict[int, int] = {}
         """Client -> the probe that it has not answered, or waits after for the first tiers."""
         self._unanswered: set[int] = set()
         self._probing_since = 0.0
-        self._tier_of: dict[int, int] = {}
-        self._first_s: dict[int, float] = {}
-        """Without re-tiering: what the fastest client of each tier took when the tiers were made."""
         self._rounds: dict[int, _Round] = {}
-        self._busy_in: dict[int, int] = {}
-        """Client -> the tier in whose round it is, until that round ends."""
         self._had: dict[int, int] = {}
         """Tier -> rounds that it has had: T_tier."""
 
@@ -116,14 +104,14 @@ class FedAT(Policy[FedATSettings]):
 
     def on_left(self, event: Left) -> Commands:
         self._roster.leave(event.client)
-        self._task_s.pop(event.client, None)
+        self._tiers.forget(event.client)
         return ()
 
     def on_profiled(self, event: Profiled) -> Iterator[Command]:
         client, at = event.client, event.at
-        first = not self._task_s
+        first = not self._tiers.known
         self._unanswered.discard(client)
-        self._task_s[client] = self._seconds(event.rates)
+        self._tiers.put(client, self._seconds(event.rates))
         if self._tiered:
             yield Cancel(client, self._probes.pop(client), "waits for the next round of its tier")
             yield from self._make_tiers()
@@ -133,16 +121,17 @@ class FedAT(Policy[FedATSettings]):
             yield SetTimer(WARM_UP, at + self.settings.patience * (at - self._probing_since))
 
     def on_timer(self, event: Timer) -> Commands:
-        return self._first_tiers() if not self._tiered and self._task_s else ()
+        return self._first_tiers() if not self._tiered and self._tiers.known else ()
 
     def on_arrived(self, event: Arrived) -> Commands:
         self._roster.hear(event.client, event.seen)
-        tier = self._busy_in[event.client]
+        tier = self._tiers.round_of(event.client)
         one = self._rounds[tier]
-        del one.open[event.client]
-        one.arrived.append(event)
-        self._task_s[event.client] = self._seconds(event.rates)
-        return () if one.open else self._end(tier)
+        one.missing -= 1
+        one.clients.append(event.client)
+        one.tasks.append(event.task)
+        self._tiers.put(event.client, self._seconds(event.rates))
+        return () if one.missing else self._end(tier)
 
     def on_failed(self, event: Failed) -> Iterator[Command]:
         client = event.client
@@ -150,14 +139,15 @@ class FedAT(Policy[FedATSettings]):
             del self._probes[client]
             self._unanswered.discard(client)
             if client in self._roster:
-                self._task_s.pop(client, None)
+                self._tiers.forget(client)
                 yield self._probe(client, event.at)
-            if not self._tiered and not self._unanswered and self._task_s:
+            if not self._tiered and not self._unanswered and self._tiers.known:
                 yield from self._first_tiers()
             return
-        tier = self._busy_in.pop(client)
-        del self._rounds[tier].open[client]
-        if not self._rounds[tier].open:
+        tier = self._tiers.round_of(client)
+        self._tiers.release(client)
+        self._rounds[tier].missing -= 1
+        if not self._rounds[tier].missing:
             yield from self._end(tier)
 
     def _probe(self, client: int, at: float) -> Probe:
@@ -176,69 +166,54 @@ class FedAT(Policy[FedATSettings]):
         """Those who have answered go on with the task that they were probed in."""
         self._tiered = True
         yield CancelTimer(WARM_UP)
-        yield from self._make_tiers()
+        yield from self._make_tiers(probed=True)
 
-    def _make_tiers(self) -> Iterator[Command]:
-        """Sort all clients into tiers, and start those that have nobody at work."""
-        before = max(self._tier_of.values(), default=0)
-        self._tier_of = self._tiers()
-        count = max(self._tier_of.values(), default=0)
+    def _make_tiers(self, probed: bool = False) -> Iterator[Command]:
+        """Sort all clients into tiers, and start those that have nobody at work.
+
+        probed: all of them wait after their probes.
+        """
+        before = self._tiers.count
+        self._tiers.make()
+        count = self._tiers.count
         # The model of a tier that is gone must not count should the tier come back.
         kept = {tier: rounds for tier, rounds in self._had.items() if tier <= count}
         self._had = kept if count == before else dict.fromkeys(kept, 1)
         for tier in range(1, count + 1):
-            if tier not in self._rounds:
-                yield from self._begin(tier)
+            if tier not in self._rounds and self._tiers.has_free(tier):
+                yield from self._begin(tier, probed)
 
-    def _tiers(self) -> dict[int, int]:
-        if self.settings.retier or not self._first_s:
-            tiers = tiers_of(self._task_s, self.settings.ratio)
-            if not self.settings.retier:
-                for client in sorted(tiers, key=lambda one: self._task_s[one], reverse=True):
-                    self._first_s[tiers[client]] = self._task_s[client]
-            return tiers
-        return {
-            client: self._tier_of.get(client)
-            or max((tier for tier, s in self._first_s.items() if s <= task_s), default=1)
-            for client, task_s in self._task_s.items()
-        }
-
-    def _begin(self, tier: int) -> Iterator[Command]:
-        members = [
-            client
-            for client, its in self._tier_of.items()
-            if its == tier and client not in self._busy_in
-        ]
+    def _begin(self, tier: int, probed: bool) -> Iterator[Command]:
+        members = self._tiers.free(tier)
         chosen = self._draw(members)
-        if not chosen:
-            return
-        self._rounds[tier] = _Round()
+        self._rounds[tier] = _Round(len(chosen))
         for client in chosen:
+            self._tiers.occupy(client, tier)
             task = self._probes.pop(client, None) or self.new_task()
-            self._rounds[tier].open[client] = task
-            self._busy_in[client] = tier
             yield Train(client, task, self._version, self._work)
-        for client in members:
-            if client in self._probes:
+        if probed and len(chosen) < len(members):
+            waiting = filter(self._probes.__contains__, members.tolist())
+            for client in self._tiers.by_speed(waiting):
                 yield Cancel(client, self._probes.pop(client), "not drawn for its tier's first round")
 
-    def _draw(self, members: list[int]) -> list[int]:
+    def _draw(self, members: Clients) -> list[int]:
         n = self.settings.n
-        if n is None or len(members) <= n:
-            return sorted(members)
-        self._draws += 1
-        rng = self.generator("sample", self._draws)
-        return sorted(rng.choice(sorted(members), n, replace=False).tolist())
+        if n is not None and len(members) > n:
+            self._draws += 1
+            rng = self.generator("sample", self._draws)
+            members = np.sort(rng.choice(members, n, replace=False))
+        drawn: list[int] = members.tolist()
+        return drawn
 
     def _end(self, tier: int) -> Iterator[Command]:
         one = self._rounds.pop(tier)
-        for update in one.arrived:
-            del self._busy_in[update.client]
-        if one.arrived:
-            samples = [self._roster.samples(update.client) for update in one.arrived]
+        for client in one.clients:
+            self._tiers.release(client)
+        if one.clients:
+            samples = [self._roster.samples(client) for client in one.clients]
             total = sum(samples)
             yield Aggregate(
-                tuple(update.task for update in one.arrived),
+                tuple(one.tasks),
                 tuple(count / total for count in samples),
                 rule="mix",
                 slot=f"tier-{tier}",

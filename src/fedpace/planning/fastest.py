@@ -4,13 +4,20 @@ import heapq
 
 
 class Fastest:
-    """The k smallest total times so far, and the longest upload among them."""
+    """The k smallest total times so far, and the longest upload among them.
+
+    Of equal times those of the higher clients come first.
+    """
 
     def __init__(self, k: int) -> None:
         self._k = k
-        self._by_total: list[tuple[float, int]] = []
-        self._by_upload: list[tuple[float, int]] = []
         self._members: set[int] = set()
+        self._by_total: list[tuple[float, int, float]] = []
+        """A heap of (-total, client, upload): of members, and of some who were."""
+        self._by_upload: list[tuple[float, int]] = []
+        self._others: list[tuple[float, int, float]] = []
+        """A heap of (total, -client, upload), the next of whom comes in where a member is removed."""
+        self._removed: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -19,18 +26,41 @@ class Fastest:
         return client in self._members
 
     def add(self, client: int, total_s: float, upload_s: float) -> None:
-        heapq.heappush(self._by_total, (-total_s, client))
-        heapq.heappush(self._by_upload, (-upload_s, client))
-        self._members.add(client)
-        if len(self._by_total) > self._k:
-            self._members.remove(heapq.heappop(self._by_total)[1])
-        while self._by_upload[0][1] not in self._members:
-            heapq.heappop(self._by_upload)
+        self._enter(client, total_s, upload_s)
+        if len(self._members) > self._k:
+            self._forget_former()
+            negative_s, slowest, upload_s = heapq.heappop(self._by_total)
+            self._members.remove(slowest)
+            heapq.heappush(self._others, (-negative_s, -slowest, upload_s))
+
+    def remove(self, client: int) -> None:
+        """Count a client no more, a member or not."""
+        self._removed.add(client)
+        if client in self._members:
+            self._members.remove(client)
+            while self._others:
+                total_s, negative, upload_s = heapq.heappop(self._others)
+                if -negative not in self._removed:
+                    self._enter(-negative, total_s, upload_s)
+                    break
 
     @property
     def slowest_s(self) -> float:
+        self._forget_former()
         return -self._by_total[0][0]
 
     @property
     def longest_upload_s(self) -> float:
+        while self._by_upload[0][1] not in self._members:
+            heapq.heappop(self._by_upload)
         return -self._by_upload[0][0]
+
+    def _enter(self, client: int, total_s: float, upload_s: float) -> None:
+        self._members.add(client)
+        heapq.heappush(self._by_total, (-total_s, client, upload_s))
+        heapq.heappush(self._by_upload, (-upload_s, client))
+
+    def _forget_former(self) -> None:
+        """See to it that the first by total is a member."""
+        while self._by_total[0][1] not in self._members:
+            heapq.heappop(self._by_total)

@@ -19,9 +19,11 @@ from fedpace.core.commands import Aggregate, CancelTimer, Command, Note, SetTime
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
+from fedpace.core.quick import quick
 from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
 from fedpace.policies.checks import at_least
+from fedpace.policies.columns import Columns
 from fedpace.policies.staleness import POLYNOMIAL, Staleness
 
 GROUP = "group "
@@ -60,7 +62,8 @@ class FedCompassSettings:
             raise ConfigError(f"smoothing is {self.smoothing}; set it above 0, and to 1 at most")
 
 
-@dataclass(slots=True)
+@quick
+@dataclass(frozen=True, slots=True)
 class _Speed:
     """What a client has shown: seconds a step, and seconds of transfer a task."""
 
@@ -114,14 +117,14 @@ class FedCompass(Policy[FedCompassSettings]):
         self._roster = Roster()
         self._started = False
         self._version = 0
-        self._speeds: dict[int, _Speed] = {}
+        self._speeds = Columns(_Speed)
         self._began_at: dict[int, float] = {}
         """Client -> when its open task was given."""
         self._groups: dict[int, _Group] = {}
         self._group_of: dict[int, _Group] = {}
         """Of clients in the middle of a task; those in their first have none."""
-        self._late: list[_Held] = []
-        """The general buffer."""
+        self._late: dict[int, _Held] = {}
+        """The general buffer, by client."""
         self._last_group = 0
 
     def on_started(self, event: Started) -> Iterator[Command]:
@@ -157,9 +160,9 @@ class FedCompass(Policy[FedCompassSettings]):
             return
         # Lines 15 to 19. Differs: a client whose last late update still waits flushes the buffer, or
         # a fleet that only ever slows down would never move the model.
-        if any(other.client == client for other in self._late):
+        if client in self._late:
             yield from self._flush([])
-        self._late.append(held)
+        self._late[client] = held
         yield Note(f"late for group {group.number}: waits for the next one", client)
         if not group.waiting:
             yield from self._close(group, at)
@@ -276,8 +279,8 @@ class FedCompass(Policy[FedCompassSettings]):
                 yield from self._assign(held.client, at)
 
     def _flush(self, arrived: list[_Held]) -> Iterator[Command]:
-        late, self._late = self._late, []
-        yield from self._aggregate([*arrived, *late])
+        late, self._late = self._late, {}
+        yield from self._aggregate([*arrived, *late.values()])
 
     def _aggregate(self, updates: list[_Held]) -> Iterator[Command]:
         yield Aggregate(

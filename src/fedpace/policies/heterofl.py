@@ -11,16 +11,19 @@ Differs: the paper counts all clients alike. Here they weigh by their samples, a
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Annotated
+
+import numpy as np
 
 from fedpace.core.commands import Work
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Rates
 from fedpace.core.model import ModelProfile, Width
 from fedpace.core.policy import Commands, Context
+from fedpace.core.quick import quick
 from fedpace.core.rounding import TOLERANCE
 from fedpace.policies.checks import at_least
+from fedpace.policies.columns import Columns
 from fedpace.policies.waiting import Waiting
 
 
@@ -67,6 +70,14 @@ def task_s(rates: Rates, work: Work, model: ModelProfile, width: Width | None) -
     return fixed_s + size * (rates.down_s + rates.up_s - fixed_s) + compute * steps * rates.batch_s
 
 
+@quick
+@dataclass(frozen=True, slots=True)
+class _Seconds:
+    """What a task with the full model would take a client."""
+
+    task_s: float
+
+
 class HeteroFL(Waiting[HeteroFLSettings]):
     """Synchronous rounds in which slow clients train the leading channels of every layer only."""
 
@@ -80,8 +91,10 @@ class HeteroFL(Waiting[HeteroFLSettings]):
         super().__init__(settings, context, settings.n, settings.deadline_s, settings.quorum)
         self._work = context.work(settings.epochs)
         self._levels = [None if share == 1 else context.model.width(share) for share in settings.levels]
-        self._rates: dict[int, Rates] = {}
+        self._rates = Columns(Rates)
         """As last measured; of those who have left, too, and not of those who were late."""
+        self._whole = Columns(_Seconds)
+        """Of the same clients."""
 
     def works(self, clients: list[int]) -> Iterator[Work]:
         target_s = self._target_s()
@@ -91,17 +104,19 @@ class HeteroFL(Waiting[HeteroFLSettings]):
 
     def on_arrived(self, event: Arrived) -> Commands:
         self._rates[event.client] = event.rates
+        self._whole[event.client] = _Seconds(self._task_s(event.rates, None))
         return super().on_arrived(event)
 
     def was_late(self, client: int) -> None:
         self._rates.pop(client, None)
+        self._whole.pop(client, None)
 
     def _target_s(self) -> float:
         """0 as long as nobody is known: then everybody gets the narrowest level anyway."""
         chosen = self.settings.target_s or self.settings.deadline_s
         if chosen is not None or not self._rates:
             return chosen or 0.0
-        return median(self._task_s(rates, None) for rates in self._rates.values())
+        return float(np.median(self._whole.column("task_s")))
 
     def _level(self, client: int, target_s: float) -> Width | None:
         """The widest that is predicted to fit, or else the narrowest."""

@@ -6,7 +6,7 @@ output-side layers that they can finish. Whatever is there at T_k is averaged la
 is ever stale.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -32,6 +32,7 @@ from fedpace.planning.cuts import by_parameters, fit, since_probe
 from fedpace.planning.fastest import Fastest
 from fedpace.planning.timely import Schedule, schedule, workloads
 from fedpace.policies.checks import at_least, resolve
+from fedpace.policies.columns import Columns
 
 __all__ = ["Schedule", "TimelyFL", "TimelyFLSettings", "schedule"]
 
@@ -117,7 +118,8 @@ class TimelyFL(Policy[TimelyFLSettings]):
         self._n = resolve("n", settings.n, context.clients, context.clients, "clients are in the fleet")
         self._k = resolve("k", settings.k, (self._n + 1) // 2, self._n, "clients are sampled")
         self._roster = Roster()
-        self._rates: dict[int, Rates] = {}
+        self._rates: MutableMapping[int, Rates] = Columns(Rates) if settings.probe == "history" else {}
+        """Of those who are asked in this round, or with history of everybody who ever was."""
         self._frozen: dict[int, _Load] = {}
         self._round: _Round | None = None
         self._version = 0
@@ -181,10 +183,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
         round_.unknown.discard(event.client)
         if round_.interval_s is not None:
             return ()
-        if event.client in round_.fastest:  # or they stay who they are
-            round_.fastest = Fastest(self._k)
-            for client in self._known(round_):
-                self._add_fastest(round_, client)
+        round_.fastest.remove(event.client)
         return self._decide_or_wait(round_, event.at) if round_.open else self._end(round_, event.at)
 
     def _decide_or_wait(self, round_: _Round, at: float) -> Commands:

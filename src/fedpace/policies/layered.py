@@ -9,7 +9,6 @@ whole batch, which tells its speed and counts as an update.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -33,6 +32,7 @@ from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
 from fedpace.planning.reach import missed_by
 from fedpace.policies.answers import Estimate, by_client
+from fedpace.policies.medians import Medians
 
 S = TypeVar("S")
 END = "round ends"
@@ -129,7 +129,10 @@ class Layered(Policy[S]):
         self._running: Round | None = None
         self._asked_at = 0.0
         self._open: dict[int, int] = {}
-        self._work: dict[int, Work] = {}
+        self._batch: dict[int, int] = {}
+        """Client -> samples of a step, as it was given last."""
+        self._usual: Medians | None = None
+        """Of all who have delivered, where it is asked for while a round ends."""
         self._silent: Counter[int] = Counter()
         self._arrived: list[Arrived] = []
         self._chances: np.ndarray | None = None
@@ -204,7 +207,8 @@ class Layered(Policy[S]):
         self._running, self._asked_at = round_, at
         for client in clients:
             self._open[client] = self.new_task()
-            self._work[client] = work = self._work_of(client, round_, at)
+            work = self._work_of(client, round_, at)
+            self._batch[client] = work.batch_size
             yield Train(client, self._open[client], self.version, work)
         if round_ is None:
             self._overdue = False
@@ -266,7 +270,7 @@ class Layered(Policy[S]):
         for client, task in self._open.items():
             yield Cancel(client, task, "late")
             self._was_late(client, at)
-        self._open = {}
+        self._open, self._usual = {}, None
         if self._running is None and self._measure:
             for what in self._measure:
                 request = len(self._requests) + 1
@@ -317,7 +321,7 @@ class Layered(Policy[S]):
     # What is known
 
     def _learn(self, client: int, rates: Rates) -> None:
-        size = min(self._work[client].batch_size, self.roster.held(client))
+        size = min(self._batch[client], self.roster.held(client))
         new = Speed(
             self.context.model.depth * size / max(rates.batch_s, 1e-12), rates.down_s, rates.up_s
         )
@@ -346,16 +350,21 @@ class Layered(Policy[S]):
             up_s = max(2 * old.up_s, 0.05 * round_.deadline_s)
             self.speeds[client] = replace(old, up_s=min(up_s, round_.deadline_s), guessed=True)
         elif at > self._asked_at:
-            known = [speed for speed in self.speeds.values() if not speed.guessed]
-            size = min(self._work[client].batch_size, self.roster.held(client))
-            most = self.context.model.depth * size / (at - self._asked_at)
-            self.speeds[client] = Speed(
-                min(most, _median([one.samples_per_s for one in known], most)),
-                _median([one.down_s for one in known], 0.0),
-                _median([one.up_s for one in known], 0.0),
-                guessed=True,
-            )
+            self.speeds[client] = self._as_usual(client, at - self._asked_at)
+        else:
+            return
+        if self._usual is not None and old is not None and not old.guessed:
+            self._usual.take_out(_numbers(old))
+
+    def _as_usual(self, client: int, seconds: float) -> Speed:
+        """As clients are that have delivered, but too slow for one batch in so many seconds."""
+        size = min(self._batch[client], self.roster.held(client))
+        most = self.context.model.depth * size / seconds
+        if self._usual is None:
+            self._usual = Medians(_numbers(one) for one in self.speeds.values() if not one.guessed)
+        samples_per_s, down_s, up_s = self._usual.values or (most, 0.0, 0.0)
+        return Speed(min(most, samples_per_s), down_s, up_s, guessed=True)
 
 
-def _median(values: list[float], otherwise: float) -> float:
-    return median(values) if values else otherwise
+def _numbers(speed: Speed) -> tuple[float, float, float]:
+    return speed.samples_per_s, speed.down_s, speed.up_s

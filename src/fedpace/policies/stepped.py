@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from fedpace.core.budget import Ledger
 from fedpace.core.commands import Aggregate, Command, Finish, Measure, Note, Train, Work
@@ -222,15 +222,14 @@ class Stepped(Policy[S]):
         ]
         known = [seconds for seconds in taken if seconds is not None]
         self._began, self._foretold_s = at, max(known) if len(known) == len(clients) else None
+        asked: Literal["gradient", "numbers"] = "gradient" if "spread" in self._measure else "numbers"
+        works = {
+            size: Work(size, steps=decided.tau, estimate=asked if self._asked else None)
+            for size in set(decided.batches.values())
+        }
         for client in clients:
             self._open[client] = self.new_task()
-            self._work[client] = Work(
-                decided.batches[client],
-                steps=decided.tau,
-                estimate=("gradient" if "spread" in self._measure else "numbers")
-                if self._asked
-                else None,
-            )
+            self._work[client] = works[decided.batches[client]]
             yield Train(client, self._open[client], self.version, self._work[client])
 
     def _trimmed(self, round_: Round, at: float) -> Round | Finish:

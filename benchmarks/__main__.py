@@ -14,6 +14,7 @@ from benchmarks import gate
 NAMES = (
     "timing_only",
     "million",
+    "crowded",
     "deadlines",
     "coopt",
     "partial_training",

@@ -34,6 +34,7 @@ BOUNDS = {
     "TimelyFL, a million clients, rounds a processor second": Bound(1.0, 0.7),
     "FedBuff, a million clients, events a processor second": Bound(50_000, 20_000),
     "a million clients, peak MiB": Bound(400, 4096),
+    "a million clients that train, bytes a client": Bound(350, 600),
     "ResNet-20, partial training over its prediction": Bound(1.1, 1.2),
     "VGG11, partial training over its prediction": Bound(1.1, 1.2),
     "ResNet-20, partial training away from its clock": Bound(1.1, 1.2),

@@ -80,7 +80,8 @@ def check(policy, watch):
     assert set(waiting) == set(policy._group_of), "who is in a group is expected by it"
     assert set(policy._group_of) <= watch.working, "who is expected is at work"
     assert all(group.waiting for group in groups), "no group is left behind by its members"
-    held = {one.task for group in groups for one in group.arrived} | {one.task for one in policy._late}
+    held = {one.task for group in groups for one in group.arrived}
+    held |= {one.task for one in policy._late.values()}
     assert held == watch.unused, "every update that came was used once, or waits in one buffer"
     assert len(policy._late) <= len(policy._speeds), "late updates do not pile up"
     for client, since in watch.idle_since.items():

@@ -3,7 +3,8 @@
 J1: 100 clients of 600 samples, 20 a round, a CNN of 582,026 parameters, batches of 32. J2: 1,000
 clients of 60 samples, 100 a round, an MLP of 784-32-16-10, batches of 20. One epoch each. Ours keep
 virtual time, check the contract and journal to disk; so does FedBuff, with 100 clients at any time and
-K = 50 unless it says otherwise. All take turns, a round at a time (as many updates as that has).
+K = 50 unless it says otherwise. All take turns, of a round in J1 and of ten in J2 (a round is as many
+updates as it has): workers of a run may go on while others have their turn, which must not count.
 `python -m benchmarks.jobs [J1|J2]`
 """
 
@@ -52,7 +53,7 @@ def cnn_by_hand() -> nn.Module:
 
 @dataclass(frozen=True)
 class Size:
-    """A job; model: the name of ours, by_hand: makes the loop's."""
+    """A job; model: the name of ours, by_hand: makes the loop's, turn: so many of its rounds."""
 
     clients: int
     samples: int
@@ -61,6 +62,7 @@ class Size:
     model: str
     by_hand: Callable[[], nn.Module]
     rounds: int
+    turn: int
 
     def task(self) -> Task:
         draw = np.random.default_rng(0)
@@ -72,8 +74,8 @@ class Size:
 
 
 SIZES = {
-    "J1": Size(100, 600, 20, 32, "mnist-cnn", cnn_by_hand, 5),
-    "J2": Size(1000, 60, 100, 20, "mlp", partial(build_model, "mlp", 1, 10), 21),
+    "J1": Size(100, 600, 20, 32, "mnist-cnn", cnn_by_hand, 5, 1),
+    "J2": Size(1000, 60, 100, 20, "mlp", partial(build_model, "mlp", 1, 10), 120, 10),
 }
 
 
@@ -110,7 +112,7 @@ class Loop:
 
 
 Tick = Callable[[], None]
-"""Said after each round: others may go on."""
+"""Said after each turn: others may go on."""
 
 
 def by_hand(name: str, tick: Tick) -> None:
@@ -118,12 +120,13 @@ def by_hand(name: str, tick: Tick) -> None:
     server = {key: value.numpy() for key, value in size.by_hand().state_dict().items()}
     draw = np.random.default_rng(1)
     with ProcessPoolExecutor(WORKERS, get_context("spawn"), Loop.start, (name,)) as pool:
-        for _ in range(size.rounds):
+        for number in range(size.rounds):
             chosen = draw.choice(size.clients, size.round, replace=False).tolist()
             parts = [pool.submit(Loop.work, server, chosen[at::WORKERS]) for at in range(WORKERS)]
             sums = [part.result() for part in parts]
             server = {key: sum(one[key] for one in sums) / size.round for key in server}
-            tick()
+            if not (number + 1) % size.turn:
+                tick()
 
 
 def ours(
@@ -140,8 +143,9 @@ def ours(
     seen = [0]
 
     def watch(standing: Standing) -> None:
-        if standing.round // each > seen[0]:
-            seen[0] = standing.round // each
+        turns = standing.round // (each * size.turn)
+        if turns > seen[0]:
+            seen[0] = turns
             tick()
 
     config = {
@@ -164,7 +168,7 @@ class Turns:
         self._runs = runs
         self.spent: dict[str, list[float]] = {name: [] for name in runs}
 
-    def all(self, rounds: int) -> None:
+    def all(self, turns: int) -> None:
         begun = {name: threading.Event() for name in self._runs}
         ended = {name: threading.Event() for name in self._runs}
         threads = [
@@ -173,14 +177,14 @@ class Turns:
         ]
         for thread in threads:
             thread.start()
-        for _ in range(rounds):
+        for _ in range(turns):
             for name in self._runs:
                 began = time.perf_counter()
                 begun[name].set()
                 ended[name].wait()
                 ended[name].clear()
                 self.spent[name].append(time.perf_counter() - began)
-        for name in self._runs:  # what comes after the last round
+        for name in self._runs:  # what comes after the last turn
             begun[name].set()
         for thread in threads:
             thread.join()
@@ -200,8 +204,8 @@ def compare(what: str, runs: Mapping[str, Callable[[Tick], None]]) -> dict[str, 
     """How many times the speed of the first each of them has."""
     size = SIZES[what]
     turns = Turns(runs)
-    turns.all(size.rounds)
-    samples = size.round * size.samples
+    turns.all(size.rounds // size.turn)
+    samples = size.turn * size.round * size.samples
     base = next(iter(turns.spent.values()))[2:]  # the first ones start processes, and load code
     print(
         f"{what}: {size.clients} clients of {size.samples} samples, {size.round} a round, {size.model}"

@@ -22,6 +22,8 @@ from fedpace.core.session import Session
 FORMAT = 1
 JOURNAL = "journal.jsonl"
 """Name of the journal in the folder of a run."""
+_AT_ONCE = 256
+"""Lines that are put together before they go to the file."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,15 @@ class Journal:
         self.path, self.lines, self._text = path, 1, Lines()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = part_path(path).open("w", encoding="utf-8", buffering=1 << 20)
-        self._file.write(codec.dumps(codec.encode_fields(header)) + "\n")
+        self._waiting = [codec.dumps(codec.encode_fields(header))]
+        self._write_out()
 
     @classmethod
     def resume(cls, path: Path, lines: int) -> Self:
         """Go on with a journal after its first `lines` lines; the rest is cut off."""
         journal = cls.__new__(cls)
         journal.path, journal.lines, journal._text = path, lines, Lines()
+        journal._waiting = []
         file = part_path(path).open("r+", encoding="utf-8")
         for number in range(lines):
             if not file.readline().endswith("\n"):
@@ -72,12 +76,21 @@ class Journal:
         return journal
 
     def write(self, message: Message) -> None:
-        self._file.write(self._text.of(message) + "\n")
+        self._waiting.append(self._text.of(message))
         self.lines += 1
+        if len(self._waiting) >= _AT_ONCE:
+            self._write_out()
 
     def flush(self) -> None:
         """Hand every line so far to the system: it survives the end of this process."""
+        self._write_out()
         self._file.flush()
+
+    def _write_out(self) -> None:
+        if self._waiting:
+            text = "\n".join(self._waiting)
+            self._waiting.clear()
+            self._file.write(text + "\n")
 
     def sync(self) -> None:
         """Make sure that every line so far is on disk."""

@@ -96,6 +96,8 @@ class Run:
         self._only_money = all(end is None for end in ends)
         self._limited = self._budget.time_s is not None or self._budget.money is not None
         self._spent, self._spent_round = 0.0, 0
+        self._calm = False
+        """Whether nothing but a round or the end of a session can end the run."""
         self.until_s, self._until = self._time_limit()
 
     def to_end(self) -> str:
@@ -119,11 +121,11 @@ class Run:
             if isinstance(item, Tick):
                 self._test(at)
                 world.tick_at(at + (self._evaluate.every_s or 0.0))
+                reason = self._reason()
             else:
                 for command in session.handle(item):
                     world.carry_out(command, at)
-                self._after_round(at)
-            reason = self._reason()
+                reason = self._after_event(at)
             if watches:
                 standing = self._standing(at, reason is not None)
                 for watch in watches:
@@ -150,6 +152,16 @@ class Run:
         if budget.money is not None:
             used = max(used, self._session.ledger.spent / budget.money)
         return min(used, 1.0)
+
+    def _after_event(self, at: float) -> str | None:
+        """See to what it has brought about; why the run is over."""
+        session = self._session
+        same = session.version(GLOBAL) == self._round
+        if same and self._calm and session.finished is None and session.broke is None:
+            return None  # as _reason would have said: nothing has changed since
+        self._after_round(at)
+        self._calm = not self._only_money
+        return self._reason()
 
     def _after_round(self, at: float) -> None:
         before, self._round = self._round, self._session.version(GLOBAL)

@@ -143,13 +143,11 @@ def chunks_of(jobs: Sequence[Job], workers: int, appetite: int) -> list[list[int
     return [groups[g] for g in order]
 
 
-def chunks_in_order(needed: int, jobs: int, workers: int) -> list[list[int]]:
-    """Numbers of jobs in groups, of which the first `needed` jobs are waited for.
+def chunks_in_order(jobs: int, workers: int) -> list[list[int]]:
+    """Numbers of jobs, those that are waited for first, in one group a worker.
 
-    Those fill one group a worker at most. One group more is for the worker that is done first, while
-    whoever waited goes on.
+    More groups would let whoever waits go on sooner; smaller stacks cost more than that gains.
     """
-    size = max(-(-needed // workers), -(-jobs // (workers + 1)))
-    marks = [min(size * at, jobs) for at in range(workers + 1)]
-    cuts = [*marks, jobs]
+    size = -(-jobs // workers)
+    cuts = [min(size * at, jobs) for at in range(workers + 1)]
     return [list(range(start, stop)) for start, stop in pairwise(cuts) if start < stop]

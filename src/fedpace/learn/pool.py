@@ -102,7 +102,7 @@ class Processes(Background):
 
     def begin(self, needed: Work, others: Work) -> list[Portion]:
         if others:
-            chunks = chunks_in_order(len(needed), len(needed) + len(others), self._count)
+            chunks = chunks_in_order(len(needed) + len(others), self._count)
         else:
             chunks = chunks_of([job for job, _ in needed], self._count, self.appetite)
         portions = self._queued([*needed, *others], chunks)

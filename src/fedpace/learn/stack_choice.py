@@ -8,6 +8,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,10 @@ def _seconds(
 
 
 def _quickest(trainer: Trainer, clock: Callable[[], float]) -> Method:
-    clients = [number for number, share in enumerate(trainer.task.clients or ()) if len(share)]
+    with_data = (number for number, share in enumerate(trainer.task.clients or ()) if len(share))
+    clients = list(islice(with_data, _JOBS))
     stacked = Stacked(trainer, "stacked")
-    count = min(stacked.appetite, len(clients), _JOBS)
+    count = min(stacked.appetite, len(clients))
     if count < 2 or trainer.stream is not None:  # what a client has seen is for the run to say
         return "one by one"
     settings, depth = trainer.settings, trainer.layout.depth

@@ -18,7 +18,7 @@ from fedpace.core.codec import Message
 _Texts = dict[int, tuple[Any, str]]
 _Writer = Callable[[Any], str | None]
 """Gives None where a value is not what it should be."""
-MOST_TEXTS = 4096
+MOST_TEXTS = 640
 _PLAIN = {
     int: ("{%s}", "type(%s) is int"),
     # JSON has no infinities, nor the difference of two.

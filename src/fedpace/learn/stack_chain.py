@@ -44,7 +44,7 @@ class Chain:
     ) -> list[Tensor]:
         """Of params[first:]."""
         found: dict[int, Tensor] = {}
-        for layer, slope, below in self._backward(params, first, inputs, targets):
+        for layer, slope, below in self._backward(params, first, inputs, targets, False):
             found[layer.weight] = torch.bmm(slope.transpose(1, 2), below)
             if layer.bias is not None:
                 found[layer.bias] = slope.sum(1)
@@ -60,7 +60,9 @@ class Chain:
         decay: float,
     ) -> None:
         """A step of plain SGD with weight decay, of params[first:] in place."""
-        for layer, slope, below in self._backward(params, first, inputs, targets):
+        # Looking at a number makes a GPU be waited for.
+        full = targets.device.type == "cpu" and int(targets.min()) != IGNORED
+        for layer, slope, below in self._backward(params, first, inputs, targets, full):
             weight = params[layer.weight]
             weight.baddbmm_(slope.transpose(1, 2), below, beta=1 - lr * decay, alpha=-lr)
             if layer.bias is not None:
@@ -68,17 +70,17 @@ class Chain:
                 bias.sub_(slope.sum(1), alpha=lr)
 
     def _backward(
-        self, params: Sequence[Tensor], first: int, inputs: Tensor, targets: Tensor
+        self, params: Sequence[Tensor], first: int, inputs: Tensor, targets: Tensor, full: bool
     ) -> Iterator[tuple[_Dense, Tensor, Tensor]]:
         """From the output on: a trained layer, the gradient behind it, and what went into it.
 
-        The layer's weights are not needed any more when it comes.
+        The layer's weights are not needed any more when it comes. full: no target is IGNORED.
         """
         below = [inputs.flatten(2)]
         for layer in self._layers:
             out = _product(below[-1], params, layer)
             below.append(_activated(layer.activation, out))
-        slope = _slope(below.pop(), targets)
+        slope = _slope(below.pop(), targets, full)
         for number in reversed(range(len(self._layers))):
             layer, inside = self._layers[number], below.pop()
             if layer.weight < first:
@@ -156,12 +158,12 @@ def _activated(kind: Kind | None, out: Tensor) -> Tensor:
     return out.relu_() if kind == "relu" else out
 
 
-def _slope(outputs: Tensor, targets: Tensor) -> Tensor:
+def _slope(outputs: Tensor, targets: Tensor, full: bool) -> Tensor:
     """Gradient of each job's mean cross entropy: (softmax - 1 at the target) / samples."""
     # torch's own softmax takes four times as long for a few classes.
     slope = (outputs - outputs.amax(2, keepdim=True)).exp_()
     slope.div_(slope.sum(2, keepdim=True))
-    if targets.device.type == "cpu" and int(targets.min()) != IGNORED:  # a GPU would be waited for
+    if full:
         return _less_one(slope, targets).mul_(1 / targets.shape[1])
     real = targets != IGNORED
     shares = (real / real.sum(1, keepdim=True)).to(slope.dtype)

@@ -13,7 +13,7 @@ from fedpace.fleet.fleet import Pace
 from fedpace.sim import timeline
 from fedpace.sim.timeline import Batches, Link
 
-MOST = 4096
+MOST = 640
 """Kept at a time; where devices are of more kinds, looking for them gains nothing."""
 
 

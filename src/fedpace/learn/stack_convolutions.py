@@ -11,21 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-
-def takes(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> bool:
-    """Whether the kernels can do it: `convolve` and this take what torch.conv2d takes."""
-    down, right = _pair(stride)
-    even = down == right and _pair(dilation) == (1, 1) and groups == 1
-    kinds = x.dtype in (torch.float32, torch.bfloat16)
-    return x.ndim == 4 and kinds and even and not isinstance(padding, str)
+from fedpace.learn.stack_function import in_stack
 
 
 def convolve(
@@ -36,48 +22,18 @@ def convolve(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Tensor:
+) -> Tensor | None:
+    """What torch.conv2d gives, within vmap; None where the kernels cannot do it."""
+    down, right = _pair(stride)
+    even = down == right and _pair(dilation) == (1, 1) and groups == 1
+    kinds = x.dtype in (torch.float32, torch.bfloat16)
+    if not (x.ndim == 4 and kinds and even) or isinstance(padding, str):
+        return None
     if torch.is_autocast_enabled("cuda"):
         kind = torch.get_autocast_dtype("cuda")
         x, weight, bias = x.to(kind), weight.to(kind), None if bias is None else bias.to(kind)
     exact = torch.get_float32_matmul_precision() == "highest"
-    how = _pair(stride)[0], _pair(padding), exact
-    found: Tensor = _InStack.apply(x, weight, bias, *how)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _InStack(Function):
-    """Within vmap only: the convolution of one client."""
-
-    @staticmethod
-    def forward(*given: Any) -> Tensor:
-        raise NotImplementedError("there is no stack here")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        *how: Any,
-    ) -> tuple[Tensor, int]:
-        given = [
-            in_front(one, at, info.batch_size)
-            for one, at in zip((x, weight, bias), in_dims, strict=False)
-        ]
-        return _Stacked.apply(*given, *how), 0  # type: ignore[no-untyped-call]
-
-
-def in_front(tensor: Tensor | None, at: int | None, clients: int) -> Tensor | None:
-    """With the clients as first axis; `at`: where they are, None: all of them share the tensor."""
-    if tensor is None:
-        return None
-    return tensor.expand(clients, *tensor.shape) if at is None else tensor.movedim(at, 0)
+    return _of_one(x, weight, bias, down, _pair(padding), exact)
 
 
 class _Stacked(Function):
@@ -117,6 +73,9 @@ class _Stacked(Function):
         if ctx.biased and ctx.needs_input_grad[2]:
             found[2] = slopes.sum((1, 3, 4))
         return *found, None, None, None
+
+
+_of_one = in_stack(_Stacked.apply, 3)
 
 
 def _apart(slopes: Tensor, stride: int) -> Tensor:

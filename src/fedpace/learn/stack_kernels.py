@@ -14,6 +14,12 @@ from torch.overrides import TorchFunctionMode
 from fedpace.learn import stack_convolutions, stack_normalisation
 from fedpace.learn.device import at_work
 
+_OURS: dict[Any, Callable[..., Tensor | None]] = {
+    torch.conv2d: stack_convolutions.convolve,
+    group_norm: stack_normalisation.normalise,
+}
+"""Instead of which functions."""
+
 
 class Kernels(TorchFunctionMode):
     """While entered, convolutions and group normalisation within vmap are computed by them."""
@@ -25,12 +31,9 @@ class Kernels(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        given = dict(kwargs or {})
-        if func is torch.conv2d and stack_convolutions.takes(*args, **given):
-            return stack_convolutions.convolve(*args, **given)
-        if func is group_norm and stack_normalisation.takes(*args, **given):
-            return stack_normalisation.normalise(*args, **given)
-        return func(*args, **given)
+        given, ours = dict(kwargs or {}), _OURS.get(func)
+        found = None if ours is None else ours(*args, **given)
+        return func(*args, **given) if found is None else found
 
 
 @cache

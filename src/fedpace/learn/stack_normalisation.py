@@ -10,58 +10,31 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fedpace.learn.stack_convolutions import in_front
+from fedpace.learn.stack_function import in_stack
 
 _MOST = 16_384
 """Numbers of a group that a kernel can hold."""
 
 
-def takes(
+def normalise(
     x: Tensor,
     num_groups: int,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> bool:
-    """Whether the kernels can do it: `normalise` and this take what torch's group_norm takes."""
+) -> Tensor | None:
+    """What torch's group_norm gives, within vmap; None where the kernels cannot do it."""
     if weight is None or bias is None or x.ndim < 3 or x.shape[1] % num_groups:
-        return False
+        return None
     room = _power_of_2(x.shape[1] // num_groups) * _power_of_2(math.prod(x.shape[2:]))
     kinds = x.dtype in (torch.float32, torch.bfloat16) and weight.dtype == torch.float32
-    return kinds and 0 < room <= _MOST
-
-
-def normalise(x: Tensor, num_groups: int, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    images = x.flatten(2)
-    found: Tensor = _InStack.apply(images, weight, bias, num_groups, eps)  # type: ignore[no-untyped-call]
-    return found.view(x.shape)
+    if not (kinds and 0 < room <= _MOST):
+        return None
+    return _of_one(x.flatten(2), weight, bias, num_groups, eps).view(x.shape)
 
 
 def _power_of_2(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
-
-
-class _InStack(Function):
-    """Within vmap only: the normalisation of one client."""
-
-    @staticmethod
-    def forward(*given: Any) -> Tensor:
-        raise NotImplementedError("there is no stack here")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor, *how: Any
-    ) -> tuple[Tensor, int]:
-        given = [
-            in_front(one, at, info.batch_size)
-            for one, at in zip((x, weight, bias), in_dims, strict=False)
-        ]
-        found, *_ = _Stacked.apply(*given, *how)  # type: ignore[no-untyped-call]
-        return found, 0
 
 
 class _Stacked(Function):
@@ -85,6 +58,13 @@ class _Stacked(Function):
     def backward(ctx: Any, slopes: Tensor, *_: Any) -> tuple[Any, ...]:
         return *_slopes_of(*ctx.saved_tensors, slopes), None, None
 
+
+def _together(*given: Any) -> Tensor:
+    found: Tensor = _Stacked.apply(*given)[0]  # type: ignore[no-untyped-call]
+    return found
+
+
+_of_one = in_stack(_together, 3)
 
 # Operators of their own, so that torch.compile takes them as they are.
 

@@ -31,3 +31,8 @@ def small():
         "stop": {"rounds": 6},
         "evaluate": {"every_rounds": 2},
     }
+
+
+def pytest_collection_modifyitems(items):
+    """Slow tests first: one that begins last would keep a single worker busy at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedpace.data.fashion import load_shipped
 from fedpace.learn.evaluate import Evaluator
+from fedpace.learn.executor import single_thread
 from fedpace.learn.models import build_model
-from fedpace.learn.pool import single_thread
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.steps import Eager
 from fedpace.learn.task import Task

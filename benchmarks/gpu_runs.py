@@ -152,7 +152,7 @@ def simulate(
     from fedpace.core.session import Session
     from fedpace.core.stops import EvaluateSettings, StopSettings
     from fedpace.fleet.trace import Phones, PhonesSettings
-    from fedpace.learn.pool import one_thread
+    from fedpace.learn.executor import one_thread
     from fedpace.learn.settings import ServerSettings, TrainSettings
     from fedpace.sim.learning import Learning
     from fedpace.sim.world import World

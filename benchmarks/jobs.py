@@ -28,8 +28,8 @@ from torch.nn.functional import cross_entropy
 
 import fedpace
 from fedpace.core.run import Standing
+from fedpace.learn.executor import single_thread
 from fedpace.learn.models import build_model
-from fedpace.learn.pool import single_thread
 from fedpace.learn.task import Task
 
 LR, WORKERS = 0.05, 2

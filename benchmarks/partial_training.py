@@ -12,8 +12,8 @@ from statistics import median
 import numpy as np
 import torch
 
+from fedpace.learn.executor import single_thread
 from fedpace.learn.models import build_model
-from fedpace.learn.pool import single_thread
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.task import Task
 from fedpace.learn.train import Trainer

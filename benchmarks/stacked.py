@@ -19,8 +19,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedpace.learn.aggregate import combine
+from fedpace.learn.executor import Executor, Serial, single_thread
 from fedpace.learn.models import build_model
-from fedpace.learn.pool import Executor, Processes, Serial, single_thread
+from fedpace.learn.pool import Processes
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.stacked import Stacked
 from fedpace.learn.task import Task

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedpace.learn.executor import single_thread
 from fedpace.learn.layers import Bound, Layout
 from fedpace.learn.models import build_model
-from fedpace.learn.pool import single_thread
 from fedpace.learn.steps import step
 from fedpace.learn.stopped import Stopped, backward_until
 

@@ -237,7 +237,9 @@ def _task(
         if isinstance(built, TimingTask):
             return built.thinned(widths).model, built.samples, None
         task = built
-    from fedpace.learn.pool import one_thread  # torch takes seconds to import, and may not be needed
+    from fedpace.learn.executor import (
+        one_thread,  # torch takes seconds to import, and may not be needed
+    )
     from fedpace.sim.learning import Learning
 
     # Sums depend on the number of threads; one thread makes a run the same on every machine.

@@ -22,7 +22,7 @@ from fedpace.api import Result, open_result
 from fedpace.config import Config
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError, PolicyError
 from fedpace.core.journal import JOURNAL, part_path
-from fedpace.learn.pool import one_thread
+from fedpace.learn.executor import one_thread
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.task import Task
 from fedpace.net import federation_pb2 as pb

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedpace.learn.pool import Serial
+from fedpace.learn.executor import Serial
 from fedpace.learn.stacked import Stacked
 from fedpace.learn.train import Trainer, TrainSettings
 from tests.learn.learning_toys import plain, task

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis.strategies import integers
 
 from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
-from fedpace.learn.executor import chunks_in_order
-from fedpace.learn.pool import Processes, Serial, single_thread
+from fedpace.learn.executor import Serial, chunks_in_order, single_thread
+from fedpace.learn.pool import Processes
 from fedpace.learn.task import Task
 from fedpace.learn.train import Job, Trainer, TrainSettings
 from fedpace.learn.weights import Weights

@@ -10,7 +10,7 @@ import torch
 
 import fedpace
 from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
-from fedpace.learn.pool import Serial
+from fedpace.learn.executor import Serial
 from fedpace.learn.ray_pool import RayWorkers
 from fedpace.learn.stacked import Stacked
 from fedpace.learn.train import Job, Trainer, TrainSettings

@@ -11,7 +11,7 @@ from torch.nn.grad import conv2d_weight
 
 from fedpace.learn import kernels as package
 from fedpace.learn import stack_probe
-from fedpace.learn.pool import Serial
+from fedpace.learn.executor import Serial
 from fedpace.learn.stack_kernels import Kernels, usable
 from fedpace.learn.stacked import Stacked
 from tests.learn.test_stack_replay import distance, every_depth, trainer_of

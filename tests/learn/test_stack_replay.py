@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from fedpace.learn.executor import Serial
 from fedpace.learn.graphs import CannotCapture
-from fedpace.learn.pool import Serial
 from fedpace.learn.stack_compiled import Compiled
 from fedpace.learn.stack_replay import Replay, room_for
 from fedpace.learn.stack_train import StackTrainer

@@ -12,8 +12,9 @@ from torch.nn.functional import relu
 
 from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.data.streams import StreamSettings, make_stream
+from fedpace.learn.executor import Serial
 from fedpace.learn.models import build_model
-from fedpace.learn.pool import Processes, Serial
+from fedpace.learn.pool import Processes
 from fedpace.learn.stack_chain import chain
 from fedpace.learn.stacked import Stacked
 from fedpace.learn.svm import SquaredSvm, svm_hits, svm_loss

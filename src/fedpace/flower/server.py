@@ -13,7 +13,7 @@ from fedpace.config import Config
 from fedpace.flower.courier import Courier
 from fedpace.flower.letters import Post
 from fedpace.flower.settings import FlowerSettings
-from fedpace.learn.pool import one_thread
+from fedpace.learn.executor import one_thread
 from fedpace.learn.task import Task
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.reports import Stopped

@@ -22,15 +22,11 @@ from fedpace.learn.executor import (
     answers_of,
     chunks_in_order,
     chunks_of,
-    one_thread,
-    single_thread,
 )
 from fedpace.learn.shared import Blocks, Shelf, Sizes, Told, Trays
 from fedpace.learn.train import Trainer
 from fedpace.learn.weights import Update
 from fedpace.learn.worker import packed, work
-
-__all__ = ["Executor", "Processes", "Serial", "chunks_of", "one_thread", "single_thread"]
 
 _JOBS_AHEAD = 512
 """Most jobs of a worker that has several orders: what it is told and tells must fit into the pipe."""

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fedpace.core.errors import ConfigError, FedpaceError, needs_extra
+from fedpace.learn.executor import Executor, Serial, chunks_of, single_thread
 from fedpace.learn.plain import Arrays, arrays_to_update, update_to_arrays, weights_to_arrays
-from fedpace.learn.pool import Executor, Serial, chunks_of, single_thread
 from fedpace.learn.train import Job, Trainer
 from fedpace.learn.weights import Update, Weights
 

@@ -15,12 +15,11 @@ from typing import Any
 import torch
 
 from fedpace.learn.device import open_device
+from fedpace.learn.executor import Executor, Serial, Work
 from fedpace.learn.job import Job
 from fedpace.learn.plain import layout_digest
-from fedpace.learn.pool import Executor, Serial
 from fedpace.learn.settings import Method
 from fedpace.learn.stack_chain import chain_of
-from fedpace.learn.stack_groups import Work
 from fedpace.learn.stacked import Stacked
 from fedpace.learn.train import Trainer
 

@@ -8,10 +8,6 @@ import torch
 from fedpace.core.schedule import step_size
 from fedpace.learn.job import Job
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.weights import Weights
-
-Work = Sequence[tuple[Job, Weights]]
-"""Jobs, each with the weights that it starts from."""
 
 _CPU_BYTES = 8 * 2**20
 """A stack on a CPU should stay in the cache: 25 to 30 models of 26 thousand parameters."""

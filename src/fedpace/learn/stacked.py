@@ -10,11 +10,12 @@ from typing import NamedTuple, Self
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.device import open_device
+from fedpace.learn.executor import Work
 from fedpace.learn.graphs import Capture, CudaCapture
 from fedpace.learn.reused import capturable
 from fedpace.learn.settings import Method
 from fedpace.learn.stack_compiled import Compiled
-from fedpace.learn.stack_groups import Shape, Work, shape_of, stacks
+from fedpace.learn.stack_groups import Shape, shape_of, stacks
 from fedpace.learn.stack_probe import CannotStack, Way, Ways
 from fedpace.learn.stack_replay import Replay
 from fedpace.learn.stack_train import StackTrainer

@@ -10,11 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from fedpace.core.errors import PeerError
+from fedpace.learn.executor import single_thread
 from fedpace.learn.layers import Layout
 from fedpace.learn.live import LiveTrainer
 from fedpace.learn.orders import Open, Orders
 from fedpace.learn.plain import arrays_to_weights, layout_digest, update_to_arrays
-from fedpace.learn.pool import single_thread
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.task import Task
 from fedpace.net.jobs import Arrays, Result

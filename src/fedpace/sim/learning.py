@@ -14,7 +14,8 @@ from fedpace.data.shares import Shares
 from fedpace.data.streams import StreamSettings, in_order, make_stream
 from fedpace.learn import files
 from fedpace.learn.evaluate import Evaluator
-from fedpace.learn.pool import Executor, Processes, Serial
+from fedpace.learn.executor import Executor, Serial
+from fedpace.learn.pool import Processes
 from fedpace.learn.profile import Method
 from fedpace.learn.ray_pool import RayWorkers
 from fedpace.learn.settings import ServerSettings, TrainSettings

@@ -43,12 +43,12 @@ flower-check: ## one run over a real SuperLink, where Flower can be installed
 test-ray: ## the tests on a local Ray cluster of two workers, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-ray
 	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
-	$(VENV)-ray/bin/python -m pytest tests/learn/test_ray.py
+	$(VENV)-ray/bin/python -m pytest tests/learn/many/test_ray.py
 
 test-kernels: ## the kernels for GPUs in Triton's interpreter, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-kernels
 	$(VENV)-kernels/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' triton
-	TRITON_INTERPRET=1 $(VENV)-kernels/bin/python -m pytest -n auto tests/learn/test_kernels.py
+	TRITON_INTERPRET=1 $(VENV)-kernels/bin/python -m pytest -n auto tests/learn/many/test_kernels.py
 
 lint: $(STAMP) ## style, types and the directions between rooms
 	$(BIN)/ruff check .

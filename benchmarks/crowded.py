@@ -71,8 +71,8 @@ def divide(case: Case) -> tuple[float, float]:
 
 def train(case: Case) -> tuple[Mark, Mark, Mark, Mark]:
     """One run, in this process: at its call, with everybody there, after its first and last round."""
-    from fedpace.learn.models import build_model
-    from fedpace.learn.task import Task
+    from fedpace.learn.tasks.models import build_model
+    from fedpace.learn.tasks.task import Task
 
     model = partial(build_model, "mlp", 1, CLASSES, (FEATURES, 1))
     train, test = samples(SAMPLES * case.clients), samples(100)

@@ -11,13 +11,13 @@ from statistics import median
 import numpy as np
 
 from fedpace.data.fashion import load_shipped
-from fedpace.learn.evaluate import Evaluator
-from fedpace.learn.executor import single_thread
-from fedpace.learn.models import build_model
+from fedpace.learn.many.executor import single_thread
+from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.steps import Eager
-from fedpace.learn.task import Task
-from fedpace.learn.train import Job, Trainer
+from fedpace.learn.tasks.models import build_model
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.steps import Eager
+from fedpace.learn.train.trainer import Job, Trainer
 
 BATCH, REPEATS = 64, 7
 

@@ -67,8 +67,8 @@ def every_part(limit_s: float) -> None:
 def random_task(model: str, clients: int, samples: int) -> Any:
     import numpy as np
 
-    from fedpace.learn.models import build_model
-    from fedpace.learn.task import Task
+    from fedpace.learn.tasks.models import build_model
+    from fedpace.learn.tasks.task import Task
 
     shape = (1, 28, 28) if model in ("mnist-cnn", "cnn", "mlp") else (3, 32, 32)
     draw = np.random.default_rng(0)
@@ -84,7 +84,8 @@ def changed(method: str) -> Any:
     """While entered, stacks are trained in a way that no setting has."""
     from torch.backends import cudnn
 
-    from fedpace.learn import stack_probe, stack_replay
+    from fedpace.learn.many.stacks import probe as stack_probe
+    from fedpace.learn.many.stacks import replay as stack_replay
 
     usual, words = (stack_probe.usable, stack_replay.at_work), method.split("+")
     if "grouped" in words:
@@ -152,7 +153,7 @@ def simulate(
     from fedpace.core.session import Session
     from fedpace.core.stops import EvaluateSettings, StopSettings
     from fedpace.fleet.trace import Phones, PhonesSettings
-    from fedpace.learn.executor import one_thread
+    from fedpace.learn.many.executor import one_thread
     from fedpace.learn.settings import ServerSettings, TrainSettings
     from fedpace.sim.learning import Learning
     from fedpace.sim.world import World
@@ -324,7 +325,7 @@ def devices() -> None:
 
 
 def work_of(trainer: Any, count: int, steps: int) -> Any:
-    from fedpace.learn.train import Job
+    from fedpace.learn.train.trainer import Job
 
     depth = trainer.layout.depth
     return [
@@ -340,9 +341,9 @@ def same(*methods: str) -> None:
     """Updates of stacks beside those of one-by-one training, on the GPU and on the CPU."""
     import torch
 
+    from fedpace.learn.many.stacks.stacked import Stacked
     from fedpace.learn.settings import TrainSettings
-    from fedpace.learn.stacked import Stacked
-    from fedpace.learn.train import Trainer
+    from fedpace.learn.train.trainer import Trainer
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for model, options, optimiser in (
@@ -386,9 +387,9 @@ def kernels(model: str, precision: str, method: str = "stacked") -> None:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
+    from fedpace.learn.many.stacks.stacked import Stacked
     from fedpace.learn.settings import TrainSettings
-    from fedpace.learn.stacked import Stacked
-    from fedpace.learn.train import Job, Trainer
+    from fedpace.learn.train.trainer import Job, Trainer
 
     trainer = Trainer(random_task(model, 64, 160), TrainSettings(precision=precision), 0, "cuda")
     initial, depth = trainer.initial(), trainer.layout.depth

@@ -28,9 +28,9 @@ from torch.nn.functional import cross_entropy
 
 import fedpace
 from fedpace.core.run import Standing
-from fedpace.learn.executor import single_thread
-from fedpace.learn.models import build_model
-from fedpace.learn.task import Task
+from fedpace.learn.many.executor import single_thread
+from fedpace.learn.tasks.models import build_model
+from fedpace.learn.tasks.task import Task
 
 LR, WORKERS = 0.05, 2
 

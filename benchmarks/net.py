@@ -22,24 +22,24 @@ import numpy as np
 import torch
 from grpc import aio
 
-from fedpace import federation
 from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived
 from fedpace.core.journal import JOURNAL, read
-from fedpace.learn.layers import Layout
-from fedpace.learn.orders import Open, Orders, Outcome
-from fedpace.learn.plain import layout_digest
-from fedpace.learn.task import Task
+from fedpace.learn.model.arrays import layout_digest
+from fedpace.learn.model.layers import Layout
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.orders import Open, Orders, Outcome
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
-from fedpace.net.arrays import digest
-from fedpace.net.authority import Authority
 from fedpace.net.client import Client
-from fedpace.net.gate import ClientKeys, Gate
 from fedpace.net.jobs import Result
+from fedpace.net.keys.authority import Authority
+from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
-from fedpace.net.spool import Spool
 from fedpace.net.transfer import PIECE_BYTES
+from fedpace.remote.packing import digest
+from fedpace.remote.spool import Spool
+from fedpace.runs import federation
 
 TASKS, TURNS, MEGABYTES = 200, 9, 45
 SIZE = MEGABYTES * 1_000_000

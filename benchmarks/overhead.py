@@ -15,9 +15,9 @@ from torch.nn.functional import cross_entropy
 
 import fedpace
 from fedpace.data.fashion import load_shipped
-from fedpace.learn.executor import single_thread
-from fedpace.learn.models import build_model
-from fedpace.learn.task import Task
+from fedpace.learn.many.executor import single_thread
+from fedpace.learn.tasks.models import build_model
+from fedpace.learn.tasks.task import Task
 
 CLIENTS, ROUNDS, BATCH, LR = 20, 4, 20, 0.05
 

@@ -12,11 +12,11 @@ from statistics import median
 import numpy as np
 import torch
 
-from fedpace.learn.executor import single_thread
-from fedpace.learn.models import build_model
+from fedpace.learn.many.executor import single_thread
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.task import Task
-from fedpace.learn.train import Trainer
+from fedpace.learn.tasks.models import build_model
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.trainer import Trainer
 
 BATCH, STEPS = 20, 3
 

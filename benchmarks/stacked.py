@@ -18,14 +18,14 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedpace.learn.aggregate import combine
-from fedpace.learn.executor import Executor, Serial, single_thread
-from fedpace.learn.models import build_model
-from fedpace.learn.pool import Processes
+from fedpace.learn.many.executor import Executor, Serial, single_thread
+from fedpace.learn.many.processes import Processes
+from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.server.aggregate import combine
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.stacked import Stacked
-from fedpace.learn.task import Task
-from fedpace.learn.train import Job, Trainer
+from fedpace.learn.tasks.models import build_model
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.trainer import Job, Trainer
 
 CLIENTS, SAMPLES, ROUND, BATCH, LR, TURNS = 1000, 60, 100, 20, 0.05, 9
 STEPS = SAMPLES // BATCH

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedpace.learn.executor import single_thread
-from fedpace.learn.layers import Bound, Layout
-from fedpace.learn.models import build_model
-from fedpace.learn.steps import step
-from fedpace.learn.stopped import Stopped, backward_until
+from fedpace.learn.many.executor import single_thread
+from fedpace.learn.model.layers import Bound, Layout
+from fedpace.learn.model.stopped import Stopped, backward_until
+from fedpace.learn.tasks.models import build_model
+from fedpace.learn.train.steps import step
 
 
 def known(bound: Bound, depth: int, inputs: Tensor, targets: Tensor) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import fedpace
-from fedpace.compare import labels
-from fedpace.config import load
 from fedpace.planning import timely
+from fedpace.runs.compare import labels
+from fedpace.runs.config import load
 from tests.shared_data import real_data
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

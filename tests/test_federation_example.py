@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpace.api import open_result
-from fedpace.config import load
 from fedpace.core.journal import JOURNAL
-from fedpace.net.settings import ServeSettings
+from fedpace.remote.settings import ServeSettings
+from fedpace.runs.config import load
+from fedpace.runs.simulate import open_result
 
 ROOT = Path(__file__).parent.parent
-FEDPACE = (sys.executable, "-c", "from fedpace.cli import main; main()")
+FEDPACE = (sys.executable, "-c", "from fedpace.cli.main import main; main()")
 
 
 def said(path):

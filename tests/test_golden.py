@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import fedpace
-from fedpace.config import build
 from fedpace.core import codec
 from fedpace.core.journal import replay
-from fedpace.plugins import load
+from fedpace.runs.config import build
+from fedpace.runs.plugins import load
 
 GOLDEN = Path(__file__).parent / "golden"
 POLICIES = {

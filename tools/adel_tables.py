@@ -14,9 +14,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from runs import Rows, Runs, Settings, Study, accuracies, parser, per_run
-
 from fedpace.report.summary import Summary
+from runs import Rows, Runs, Settings, Study, accuracies, parser, per_run
 
 BASE = Path(__file__).parent.parent / "configs" / "adel.toml"
 BUDGETS = {"mnist": (0.2, 0.3, 0.5, 0.8), "cifar10": (0.3, 0.4, 0.5, 0.6)}

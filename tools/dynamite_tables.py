@@ -16,14 +16,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from runs import Rows, Runs, Settings, Study, accuracies, parser, per_run
-
 from fedpace import simulate
 from fedpace.core.events import Event
 from fedpace.data.streams import StreamSettings, make_stream
 from fedpace.planning.coopt import Budget, Clients, Constants, Problem, plan_uniform
 from fedpace.policies.dynamite import Dynamite, DynamiteSettings
 from fedpace.report.summary import Summary
+from runs import Rows, Runs, Settings, Study, accuracies, parser, per_run
 
 BASE = Path(__file__).parent.parent / "configs" / "dynamite.toml"
 ROUNDS = 150

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
-from runs import Runs, Settings, Study, parser
-
 from fedpace.report.summary import Summary
+from runs import Runs, Settings, Study, parser
 
 BASE = Path(__file__).parent.parent / "configs" / "fedcompass.toml"
 TARGET = 0.9

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from fedpace.config import load
 from fedpace.core.journal import JOURNAL, part_path
 from fedpace.report.summary import Summary, summarise
+from fedpace.runs.config import load
 
 if TYPE_CHECKING:
-    from fedpace.learn.task import Task
+    from fedpace.learn.tasks.task import Task
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE.parent / "configs" / "federation.toml"
@@ -53,7 +53,7 @@ def task(name: str) -> "Task":
 
     from fedpace.data.fashion import load_shipped
     from fedpace.data.partition import partition
-    from fedpace.learn.tasks import image_task
+    from fedpace.learn.tasks.images import image_task
 
     config, data = load(CONFIG), load_shipped()
     whole = image_task("fashion-mnist", "cnn", data)

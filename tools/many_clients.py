@@ -32,11 +32,11 @@ def serve(told: Connection, keys: Path, kind: Kind, out: Path, clients: int, sec
     """The server's process. Tells its port and what clients must know of the model."""
     import torch
 
-    from fedpace import federation
-    from fedpace.learn.layers import Layout
-    from fedpace.learn.plain import layout_digest
-    from fedpace.learn.task import Task
-    from fedpace.net.gate import Gate
+    from fedpace.learn.model.arrays import layout_digest
+    from fedpace.learn.model.layers import Layout
+    from fedpace.learn.tasks.task import Task
+    from fedpace.net.keys.gate import Gate
+    from fedpace.runs import federation
 
     logging.basicConfig(filename=out.with_suffix(".log"), level=logging.INFO, format="%(message)s")
 
@@ -71,7 +71,7 @@ def join(told: Connection, keys: Path, names: list[str], about: dict[str, Any]) 
     logging.basicConfig(level=logging.ERROR)
 
     from fedpace.net.client import Client
-    from fedpace.net.gate import ClientKeys
+    from fedpace.net.keys.gate import ClientKeys
 
     async def all_of_them() -> list[Any]:
         clients = (
@@ -93,7 +93,7 @@ def sleeper(name: str, digest: str, layers: int) -> Any:
     """What such a client trains with."""
     import numpy as np
 
-    from fedpace.learn.orders import Open, Orders, Outcome
+    from fedpace.learn.train.orders import Open, Orders, Outcome
     from fedpace.net.jobs import Result
 
     draw = random.Random(name)
@@ -192,7 +192,7 @@ def main() -> int:
     parser.add_argument("--settled", type=float, default=20.0, help="memory counts from then on, s")
     given = parser.parse_args()
 
-    from fedpace.net.authority import Authority
+    from fedpace.net.keys.authority import Authority
 
     context = multiprocessing.get_context("spawn")
     names = [f"client-{number}" for number in range(given.clients)]

@@ -8,9 +8,9 @@ Runs that are finished are not run again.
 import sys
 from pathlib import Path
 
-from fedpace.compare import compare
-from fedpace.config import load
 from fedpace.report.table import markdown
+from fedpace.runs.compare import compare
+from fedpace.runs.config import load
 
 
 def main(out: Path, configs: list[Path]) -> None:

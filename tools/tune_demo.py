@@ -12,10 +12,10 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from fedpace.compare import compare
-from fedpace.config import CompareSettings, StopSettings, load
 from fedpace.report.collection import collect
 from fedpace.report.table import markdown
+from fedpace.runs.compare import compare
+from fedpace.runs.config import CompareSettings, StopSettings, load
 
 RATES = (0.05, 0.1, 0.2, 0.4)
 GRID = {

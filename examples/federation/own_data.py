@@ -8,8 +8,7 @@ client-0, client-1, ... On real machines each would read its own files.
 from dataclasses import replace
 
 from fedpace.data.fashion import load_shipped
-from fedpace.learn.task import Task
-from fedpace.learn.tasks import image_task
+from fedpace.learn.tasks import Task, image_task
 
 CLIENTS = 6
 

@@ -7,16 +7,16 @@ Names are imported when they are used, so that `import fedpace` stays cheap.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedpace.api import Result, open_result, simulate
-    from fedpace.learn.task import Task
+    from fedpace.learn.tasks.task import Task
+    from fedpace.runs.simulate import Result, open_result, simulate
 
 __all__ = ["Result", "Task", "open_result", "simulate"]
 
 _HOMES = {
-    "Result": "fedpace.api",
-    "Task": "fedpace.learn.task",
-    "open_result": "fedpace.api",
-    "simulate": "fedpace.api",
+    "Result": "fedpace.runs.simulate",
+    "Task": "fedpace.learn.tasks.task",
+    "open_result": "fedpace.runs.simulate",
+    "simulate": "fedpace.runs.simulate",
 }
 
 

@@ -1,5 +1,5 @@
 """`python -m fedpace`, the same as the command `fedpace`."""
 
-from fedpace.cli import main
+from fedpace.cli.main import main
 
 main()

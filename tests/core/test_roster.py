@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpace.core import seeds
+from fedpace.core.random import keyed as seeds
+from fedpace.core.random.series import Series
 from fedpace.core.roster import Roster
-from fedpace.core.seeding import Series
 
 
 def full(clients: range) -> Roster:

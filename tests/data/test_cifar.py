@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.shared_data import real_data
 
 from fedpace.core.errors import ConfigError
 from fedpace.data.cifar import (
@@ -20,6 +19,7 @@ from fedpace.data.cifar import (
     load_cifar10,
 )
 from fedpace.data.dataset import Dataset
+from tests.shared_data import real_data
 
 BATCHES = (*TRAIN, TEST)
 EACH = 2

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.shared_data import real_data
 
 from fedpace.data.dataset import Dataset
 from fedpace.data.fashion import load_shipped
+from tests.shared_data import real_data
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FILES = resources.files("fedpace.data") / "files"

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpace.core.errors import ConfigError
-from fedpace.core.seeds import generator
+from fedpace.core.random.keyed import generator
 from fedpace.data.partition import PartitionSettings, check_partition, dirichlet, iid, partition
 
 LABELS = np.tile(np.arange(10), 1200)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpace.core.errors import ConfigError
-from fedpace.core.seeds import generator
+from fedpace.core.random.keyed import generator
 from fedpace.data.divide import divide
 from fedpace.data.partition import check_partition, iid
 from fedpace.data.shares import Shares

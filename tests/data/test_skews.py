@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedpace.core.errors import ConfigError
-from fedpace.core.seeds import generator
+from fedpace.core.random.keyed import generator
 from fedpace.data import skews
 from fedpace.data.partition import PartitionSettings, partition
 from fedpace.data.skews import by_class, dual_dirichlet

@@ -6,8 +6,8 @@ import pickle
 import numpy as np
 import pytest
 
-from fedpace.core import seeds
 from fedpace.core.errors import ConfigError
+from fedpace.core.random import keyed as seeds
 from fedpace.data.streams import Stream, StreamSettings, in_order, make_stream
 
 SEED = 7

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedpace.core.errors import ConfigError
-from fedpace.core.seeds import generator
+from fedpace.core.random.keyed import generator
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.distribution import Distribution, DistributionSettings, Draw, draw
 from fedpace.fleet.trace import Phones, PhonesSettings

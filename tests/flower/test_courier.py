@@ -11,8 +11,8 @@ from fedpace.flower.courier import Courier
 from fedpace.flower.letters import HELLO, PROBE, TRAIN, Letter, Reply
 from fedpace.flower.settings import FlowerSettings
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.reports import Came, Gone, Knock
-from fedpace.net.spool import Spool
+from fedpace.remote.reports import Came, Gone, Knock
+from fedpace.remote.spool import Spool
 
 MESSAGE_S = 6.0
 RATES = {"batch_s": 0.5, "batches": 10}

@@ -4,11 +4,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install 'fedpace[flower]'")
 
-from fedpace import config as configs
-from fedpace.api import open_result
 from fedpace.core.commands import Aggregate, Train
 from fedpace.core.events import Arrived, Joined, Left, Profiled
 from fedpace.core.journal import JOURNAL, part_path, read, replay
+from fedpace.runs import config as configs
+from fedpace.runs.simulate import open_result
 from tests.flower.deployment import EXAMPLE, deployed, wait_for
 
 pytestmark = pytest.mark.slow

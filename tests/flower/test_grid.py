@@ -12,13 +12,13 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install 'fedpace[
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpace.api import open_result
 from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived, Joined
 from fedpace.flower import client_app, server_app
 from fedpace.flower.grid import GridPost, to_letter, to_records
 from fedpace.flower.letters import HELLO, TRAIN, Letter, record
 from fedpace.net import federation_pb2 as pb
+from fedpace.runs.simulate import open_result
 from tests.flower.nodes_here import SIZES, share, whole
 
 LETTER = Letter(

@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedpace import config as configs
-from fedpace import plugins
-from fedpace.api import simulate
 from fedpace.core.commands import Aggregate, Train
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled
 from fedpace.core.facts import Finished
@@ -16,7 +13,10 @@ from fedpace.flower.letters import HELLO, PROBE, TRAIN, Letter
 from fedpace.flower.server import serve
 from fedpace.flower.settings import FlowerSettings
 from fedpace.learn import files
-from fedpace.net import arrays
+from fedpace.remote import packing as arrays
+from fedpace.runs import config as configs
+from fedpace.runs import plugins
+from fedpace.runs.simulate import simulate
 from tests.flower.nodes_here import SIZES, share, three, whole
 from tests.learn.learning_toys import plain
 

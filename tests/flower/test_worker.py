@@ -8,13 +8,14 @@ from fedpace.core.errors import ConfigError, PeerError
 from fedpace.flower.apps import client_app, read_run_config
 from fedpace.flower.client import Worker, node_name
 from fedpace.flower.letters import Letter, record
-from fedpace.learn.job import Job
-from fedpace.learn.layers import Layout
-from fedpace.learn.plain import layout_digest, update_to_arrays, weights_to_arrays
+from fedpace.learn.model.arrays import layout_digest, update_to_arrays, weights_to_arrays
+from fedpace.learn.model.layers import Layout
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.train import Trainer
-from fedpace.net import arrays, wire
+from fedpace.learn.train.job import Job
+from fedpace.learn.train.trainer import Trainer
 from fedpace.net import federation_pb2 as pb
+from fedpace.net import wire
+from fedpace.remote import packing as arrays
 from tests.flower.nodes_here import share, whole
 
 SEED, CLIENT = 5, 1

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedpace.learn.task import Task
+from fedpace.learn.tasks.task import Task
 
 
 class Swapped(nn.Module):

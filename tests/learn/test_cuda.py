@@ -12,18 +12,18 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.facts import Evaluated
 from fedpace.data.fashion import load_shipped
 from fedpace.learn.device import at_work, open_device
-from fedpace.learn.evaluate import Evaluator
-from fedpace.learn.graphs import Graphs
-from fedpace.learn.models import build_model
-from fedpace.learn.pool import Processes
-from fedpace.learn.steps import Eager
-from fedpace.learn.stopped import backward_until
-from fedpace.learn.task import Task
-from fedpace.learn.tasks import image_task
-from fedpace.learn.train import Trainer, TrainSettings
-from fedpace.learn.weights import Weights
+from fedpace.learn.many.processes import Processes
+from fedpace.learn.model.stopped import backward_until
+from fedpace.learn.model.weights import Weights
+from fedpace.learn.server.evaluate import Evaluator
+from fedpace.learn.tasks.images import image_task
+from fedpace.learn.tasks.models import build_model
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.graphs import Graphs
+from fedpace.learn.train.steps import Eager
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import normed, task
-from tests.learn.test_training import job, same
+from tests.learn.train.test_training import job, same
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -7,8 +7,8 @@ import torch
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.device import at_work, drawing, open_device
-from fedpace.learn.evaluate import Evaluator
-from fedpace.learn.train import Trainer, TrainSettings
+from fedpace.learn.server.evaluate import Evaluator
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import task
 
 

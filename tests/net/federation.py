@@ -19,14 +19,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedpace import config as configs
-from fedpace import plugins
 from fedpace.core.codec import Message
 from fedpace.core.commands import GLOBAL, Aggregate, Cancel, Drop, Probe, Train
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left
 from fedpace.core.facts import Fact, Finished
 from fedpace.core.journal import JOURNAL, Header, part_path, read, replay
+from fedpace.runs import config as configs
+from fedpace.runs import plugins
 
 T = TypeVar("T")
 FINISHED, STOPPED, CRASHED = 0, 3, 1
@@ -336,10 +336,10 @@ def check_model(federation: Federation) -> None:
     import numpy as np
     import torch
 
-    from fedpace.learn.plain import arrays_to_update
+    from fedpace.learn.model.arrays import arrays_to_update
+    from fedpace.learn.server.store import ModelStore
     from fedpace.learn.settings import ServerSettings, TrainSettings
-    from fedpace.learn.store import ModelStore
-    from fedpace.learn.train import Trainer
+    from fedpace.learn.train.trainer import Trainer
     from tests.net.toy_client import update
     from tests.net.toy_task import task
 
@@ -392,8 +392,8 @@ def free_port() -> int:
 
 
 def run_server(request: dict[str, Any]) -> int:
-    from fedpace.federation import serve
-    from fedpace.net.gate import Gate
+    from fedpace.net.keys.gate import Gate
+    from fedpace.runs.federation import serve
     from tests.net.toy_task import task
 
     keys = request.get("keys")
@@ -412,7 +412,7 @@ def run_server(request: dict[str, Any]) -> int:
 
 def run_client(request: dict[str, Any]) -> int:
     from fedpace.net.client import Client
-    from fedpace.net.gate import ClientKeys
+    from fedpace.net.keys.gate import ClientKeys
     from tests.net.toy_client import Toy
 
     toy = Toy(
@@ -429,7 +429,7 @@ def run_client(request: dict[str, Any]) -> int:
 
 
 def run_command(request: dict[str, Any]) -> int:
-    from fedpace.cli import main
+    from fedpace.cli.main import main
 
     sys.argv = ["fedpace", *request["words"]]
     try:
@@ -463,23 +463,23 @@ def _fork_for_tests() -> None:
     """Read requests, fork, answer; until nobody asks any more."""
     import torch
 
-    import fedpace.cli
-    import fedpace.federation
+    import fedpace.cli.main
+    import fedpace.runs.federation
     import tests.net.toy_client
     import tests.net.toy_task
-    from fedpace.learn.live import LiveTrainer
+    from fedpace.learn.train.live import LiveTrainer
 
     # What is imported late is imported here, once; a thread more would not survive a fork.
     torch.set_num_threads(1)
     task = tests.net.toy_task.task()
     config = configs.load({"clients": 1, "policy": "sync"})
     plan = configs.policy_plan(config, "sync")
-    fedpace.serving.Parts.build(config, plan, task, "cpu")
+    fedpace.runs.serving.Parts.build(config, plan, task, "cpu")
     for name in ("fedbuff", "fedasync", "timelyfl"):
         plugins.load("policies", name)
     tests.net.toy_client.layout_of(8)
     LiveTrainer(task, plan.train, 0, 0).warm_up(10)
-    assert fedpace.cli
+    assert fedpace.cli.main
 
     ends: dict[int, int | None] = {}
     try:

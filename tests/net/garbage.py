@@ -8,9 +8,9 @@ from contextlib import suppress
 import numpy as np
 
 from fedpace.core.errors import PeerError
-from fedpace.net import arrays
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.service import MESSAGE_BYTES
+from fedpace.remote import packing as arrays
 from tests.net.rig import SAMPLES, digest, update
 
 MALLORY = "f" * 32

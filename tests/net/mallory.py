@@ -7,10 +7,10 @@ from contextlib import suppress
 import grpc
 from grpc import aio
 
-from fedpace.net import arrays
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import INSTANCE
 from fedpace.net.service import SERVICE
+from fedpace.remote import packing as arrays
 from tests.net.garbage import MALLORY, good, honest
 from tests.net.rig import LONG_S, SAMPLES, digest
 

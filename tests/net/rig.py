@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedpace import federation
-from fedpace import serving as serving_
 from fedpace.core.commands import Work
-from fedpace.learn.layers import Layout
-from fedpace.learn.orders import Open, Orders, Outcome
-from fedpace.learn.plain import layout_digest
-from fedpace.learn.task import Task
-from fedpace.net.gate import Gate
+from fedpace.learn.model.arrays import layout_digest
+from fedpace.learn.model.layers import Layout
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.orders import Open, Orders, Outcome
 from fedpace.net.jobs import Arrays, Result
-from fedpace.net.models import Models
+from fedpace.net.keys.gate import Gate
 from fedpace.net.server import Server
-from fedpace.net.world import World
+from fedpace.remote.models import Models
+from fedpace.remote.world import World
+from fedpace.runs import federation
+from fedpace.runs import serving as serving_
 
 SAMPLES, BATCH = 200, 20
 LONG_S = 60.0

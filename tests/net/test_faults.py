@@ -24,25 +24,25 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fedpace.cli import app
+from fedpace.cli.main import app
 from fedpace.core.commands import Aggregate, Cancel, Drop, Train
 from fedpace.core.events import Arrived, Failed, Joined, Left
 from fedpace.core.facts import Finished, Ignored
 from fedpace.core.journal import Journal, read, replay
 from fedpace.core.run import Tick
 from fedpace.core.session import Session
-from fedpace.federation import ask_status
+from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
-from fedpace.learn.store import ModelStore
-from fedpace.learn.train import Trainer
+from fedpace.learn.train.trainer import Trainer
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, Refusal
-from fedpace.net.models import Models
-from fedpace.net.reports import Came
-from fedpace.net.resume import Relay, retrace
-from fedpace.net.settings import ServeSettings
-from fedpace.net.spool import Spool
-from fedpace.net.world import World
+from fedpace.remote.models import Models
+from fedpace.remote.reports import Came
+from fedpace.remote.resume import Relay, retrace
+from fedpace.remote.settings import ServeSettings
+from fedpace.remote.spool import Spool
+from fedpace.remote.world import World
+from fedpace.runs.federation import ask_status
 from tests.net.federation import (
     CRASHED,
     FINISHED,

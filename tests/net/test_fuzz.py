@@ -22,22 +22,22 @@ import grpc
 import pytest
 from grpc import aio
 
-from fedpace import config as configs
-from fedpace import plugins
 from fedpace.core.commands import SetTimer, Train
 from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Started
 from fedpace.core.facts import Finished
 from fedpace.core.journal import JOURNAL, part_path, read, replay
 from fedpace.core.stops import EvaluateSettings
-from fedpace.learn.plain import arrays_to_update
-from fedpace.net import arrays
+from fedpace.learn.model.arrays import arrays_to_update
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import INSTANCE, Client
-from fedpace.net.reports import Came, Gone, Knock
 from fedpace.net.service import OPTIONS
-from fedpace.net.settings import ServeSettings
-from fedpace.net.world import World
+from fedpace.remote import packing as arrays
+from fedpace.remote.reports import Came, Gone, Knock
+from fedpace.remote.settings import ServeSettings
+from fedpace.remote.world import World
+from fedpace.runs import config as configs
+from fedpace.runs import plugins
 from tests.net.garbage import (
     FLOATS,
     INTEGERS,

@@ -5,11 +5,12 @@ import asyncio
 import numpy as np
 import pytest
 
-from fedpace.learn.orders import Outcome
-from fedpace.net import arrays, jobs
+from fedpace.learn.train.orders import Outcome
 from fedpace.net import federation_pb2 as pb
+from fedpace.net import jobs
 from fedpace.net.jobs import Jobs, Line, Result
 from fedpace.net.transfer import Moved
+from fedpace.remote import packing as arrays
 
 MODEL = arrays.pack({"params": np.zeros(250_000, "<f4")})
 LATENCY_S = 0.25

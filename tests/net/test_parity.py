@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from fedpace import plugins
 from fedpace.core.commands import (
     Aggregate,
     Blend,
@@ -38,13 +37,14 @@ from fedpace.core.session import Session
 from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
-from fedpace.learn.orders import Outcome
+from fedpace.learn.train.orders import Outcome
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import wire
 from fedpace.net.client import Client
-from fedpace.net.reports import Came, Gone, Knock
-from fedpace.net.settings import ServeSettings
-from fedpace.net.world import World
+from fedpace.remote.reports import Came, Gone, Knock
+from fedpace.remote.settings import ServeSettings
+from fedpace.remote.world import World
+from fedpace.runs import plugins
 from fedpace.sim import world as sim
 from fedpace.sim.learner import TimingOnly
 from tests.net.rig import SAMPLES, Sleeper, serving, settings

@@ -11,17 +11,17 @@ import grpc
 import pytest
 from grpc import aio
 
-from fedpace import federation
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed
 from fedpace.core.journal import JOURNAL, part_path, read
-from fedpace.net import arrays
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.authority import Authority
 from fedpace.net.client import INSTANCE
-from fedpace.net.gate import ClientKeys, Gate
-from fedpace.net.identity import utc_now
+from fedpace.net.keys.authority import Authority
+from fedpace.net.keys.gate import ClientKeys, Gate
+from fedpace.net.keys.identity import utc_now
 from fedpace.net.service import MESSAGE_BYTES, OPTIONS, SERVICE, Stub
+from fedpace.remote import packing as arrays
+from fedpace.runs import federation
 from tests.net.rig import LONG_S, SAMPLES, digest, serving, settings, task, update
 
 KINDS = ("certificate", "token")

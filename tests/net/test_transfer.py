@@ -15,8 +15,8 @@ from fedpace.core.errors import PeerError
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
 from fedpace.net.service import OPTIONS, Stub, handlers, piece_bytes, send_bytes
-from fedpace.net.spool import DigestError, FullError, PieceError, Spool
 from fedpace.net.transfer import PIECE_BYTES, fetch, pieces, receive, send
+from fedpace.remote.spool import DigestError, FullError, PieceError, Spool
 
 DATA = random.Random(1).randbytes(6 * PIECE_BYTES + 12345)
 MOST = 2 * len(DATA)

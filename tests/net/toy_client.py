@@ -11,13 +11,14 @@ import grpc
 import numpy as np
 from grpc import aio
 
-from fedpace.learn.layers import Layout
-from fedpace.learn.orders import Open, Orders, Outcome
-from fedpace.learn.plain import layout_digest
-from fedpace.net import arrays, transfer
+from fedpace.learn.model.arrays import layout_digest
+from fedpace.learn.model.layers import Layout
+from fedpace.learn.train.orders import Open, Orders, Outcome
 from fedpace.net import federation_pb2 as pb
+from fedpace.net import transfer
 from fedpace.net.jobs import Result
 from fedpace.net.service import OPTIONS, Stub
+from fedpace.remote import packing as arrays
 from tests.net.toy_task import SAMPLES, task
 
 BATCH = 10

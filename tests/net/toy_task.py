@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fedpace.learn.task import Task, argmax_hits
+from fedpace.learn.tasks.task import Task, argmax_hits
 
 SAMPLES = 40
 

@@ -8,7 +8,6 @@ import random
 
 import pytest
 
-from fedpace import plugins
 from fedpace.core.commands import (
     Aggregate,
     Cancel,
@@ -36,8 +35,9 @@ from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
 from fedpace.core.session import Session
 from fedpace.policies.adel import ConstantSettings
-from fedpace.policies.layered import Averaging
-from fedpace.policies.staleness import Staleness
+from fedpace.policies.shared.layered import Averaging
+from fedpace.policies.shared.staleness import Staleness
+from fedpace.runs import plugins
 
 CLIENTS = 6
 MODEL = ModelProfile.even(5, 5000).squared((0.5, 0.25, 0.125, 0.0625))

@@ -14,8 +14,8 @@ from fedpace.planning import coopt
 from fedpace.policies.batches import Uniform
 from fedpace.policies.dynamic_tau import DynamicTau, drift
 from fedpace.policies.dynamite import Dynamite
-from fedpace.policies.estimates import Estimates
-from fedpace.policies.stepped import Device
+from fedpace.policies.shared.estimates import Estimates
+from fedpace.policies.shared.stepped import Device
 
 from .conftest import of
 

@@ -4,7 +4,7 @@ from fedpace.core.commands import Aggregate, Drop, Train
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Joined
 from fedpace.policies.fedasync import FedAsync, FedAsyncSettings
-from fedpace.policies.staleness import Staleness
+from fedpace.policies.shared.staleness import Staleness
 
 from .conftest import of
 

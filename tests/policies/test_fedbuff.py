@@ -4,7 +4,7 @@ from fedpace.core.commands import Aggregate, Drop, Train
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Joined
 from fedpace.policies.fedbuff import FedBuff, FedBuffSettings
-from fedpace.policies.staleness import polynomial
+from fedpace.policies.shared.staleness import polynomial
 
 from .conftest import of
 

@@ -5,7 +5,7 @@ from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.events import Failed, Joined, Left, Rates, Timer
 from fedpace.core.model import LayerCost, ModelProfile, Width
 from fedpace.policies.heterofl import HeteroFL, HeteroFLSettings, task_s
-from fedpace.policies.waiting import DEADLINE
+from fedpace.policies.shared.waiting import DEADLINE
 
 from .conftest import TEN_LAYERS, of
 

@@ -3,8 +3,8 @@ import pytest
 from fedpace.core.commands import Aggregate, Cancel, SetTimer, Train
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Joined, Left, Timer
+from fedpace.policies.shared.waiting import DEADLINE
 from fedpace.policies.sync import Sync, SyncSettings
-from fedpace.policies.waiting import DEADLINE
 
 from .conftest import of
 

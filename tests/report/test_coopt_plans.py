@@ -7,13 +7,13 @@ from dataclasses import replace
 import matplotlib
 import numpy as np
 import pytest
-from tests.planning.coopt_cases import FLEET, KNOWN, at_random
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.coopt import Budget, Clients, Problem, bound, plan, plan_uniform
 from fedpace.report import coopt_figures
 from fedpace.report.coopt_figures import figure
 from fedpace.report.coopt_plans import at_cap, headline, shown, table, terms, warnings, write_csv
+from tests.planning.coopt_cases import FLEET, KNOWN, at_random
 
 BUDGET = Budget(100, deadline_s=800, money=900, sample_cost=0.02)
 PROBLEM = Problem(FLEET, KNOWN, BUDGET, tau_max=20)

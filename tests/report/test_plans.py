@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import matplotlib
 import pytest
-from tests.planning.deadline_cases import FLEET, KNOWN, decaying
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import Problem, Users
@@ -13,6 +12,7 @@ from fedpace.planning.deadlines import plan
 from fedpace.report import plan_figures
 from fedpace.report.plan_figures import drawn_layers, figure
 from fedpace.report.plans import headline, table, warnings, write_csv
+from tests.planning.deadline_cases import FLEET, KNOWN, decaying
 
 PROBLEM = Problem(5, decaying(30), FLEET, replace(KNOWN, distance=100.0))
 

@@ -6,9 +6,6 @@ import pytest
 import torch
 
 import fedpace
-from fedpace import plugins
-from fedpace.compare import labels
-from fedpace.config import load, policy_plan
 from fedpace.core.budget import Budget
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Cancel, Probe, Train
 from fedpace.core.errors import ConfigError, JournalError
@@ -22,7 +19,10 @@ from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.data.streams import Stream, StreamSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
-from fedpace.policies.stepped import Stepped
+from fedpace.policies.shared.stepped import Stepped
+from fedpace.runs import plugins
+from fedpace.runs.compare import labels
+from fedpace.runs.config import load, policy_plan
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import World
 from tests.policies.test_contract import CLIENTS, MODEL, VARIANTS

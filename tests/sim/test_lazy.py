@@ -4,9 +4,9 @@ import torch
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Work
 from fedpace.core.events import Arrived, Rates
-from fedpace.learn.executor import Background, Portion
-from fedpace.learn.train import Job
-from fedpace.learn.weights import Update, Weights
+from fedpace.learn.many.executor import Background, Portion
+from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.train.trainer import Job
 from fedpace.sim.lazy import LazyLearner
 
 RATES = Rates(1.0, 1, 0.0, 0.0)

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from fedpace import plugins
 from fedpace.core.journal import Header, Journal
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
@@ -14,6 +13,7 @@ from fedpace.core.session import Session
 from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.policies.adel import ConstantSettings
+from fedpace.runs import plugins
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import World
 

@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import fedpace
-from fedpace.core.seeds import generator
-from fedpace.learn.task import Task
-from fedpace.learn.train import Trainer, TrainSettings
+from fedpace.core.random.keyed import generator
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 
 SEED, TASKS, STEPS, BATCH, LR = 3, 6, 7, 8, 0.1
 

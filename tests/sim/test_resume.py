@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import fedpace
-from fedpace import plugins
 from fedpace.core.commands import Aggregate, SetTimer, Train, Work
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Failed
 from fedpace.core.policy import Policy
+from fedpace.runs import plugins
 
 RUN = """
 import json, sys, fedpace

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import fedpace
-from fedpace import plugins
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Probe, Train, Work
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Started
@@ -18,8 +17,9 @@ from fedpace.data.partition import PartitionSettings
 from fedpace.data.streams import Stream, StreamSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
-from fedpace.learn.task import Task
-from fedpace.learn.train import Job, TrainSettings
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.trainer import Job, TrainSettings
+from fedpace.runs import plugins
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.learning import Learning
 from fedpace.sim.world import World

@@ -9,8 +9,8 @@ import torch
 import fedpace
 from fedpace.core.codec import encode
 from fedpace.core.facts import Evaluated
-from fedpace.learn.stack_train import StackTrainer
-from fedpace.learn.task import Task
+from fedpace.learn.many.stacks.train import StackTrainer
+from fedpace.learn.tasks.task import Task
 from tests.learn.learning_toys import plain
 from tests.sim.test_resume import Stop, assert_same, stopping_after
 

@@ -8,7 +8,7 @@ import fedpace
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived
 from fedpace.core.model import Width
-from fedpace.learn.task import Task
+from fedpace.learn.tasks.task import Task
 from tests.learn.learning_toys import Tied, normed
 
 LEVELS = [1.0, 0.5, 0.25]

@@ -5,8 +5,7 @@ from dataclasses import replace
 from flwr.app import Context
 
 from fedpace.data.fashion import load_shipped
-from fedpace.learn.task import Task
-from fedpace.learn.tasks import image_task
+from fedpace.learn.tasks import Task, image_task
 
 
 def whole() -> Task:

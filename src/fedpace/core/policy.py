@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from fedpace.core import seeds
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command, Work
 from fedpace.core.errors import ConfigError, PolicyError
@@ -27,8 +26,9 @@ from fedpace.core.events import (
     Timer,
 )
 from fedpace.core.model import ModelProfile
+from fedpace.core.random import keyed as seeds
+from fedpace.core.random.series import Series
 from fedpace.core.schedule import check_steps, step_size
-from fedpace.core.seeding import Series
 
 Commands = Iterable[Command]
 S = TypeVar("S")

@@ -5,7 +5,7 @@ from array import array
 
 import numpy as np
 
-from fedpace.core.seeding import Series
+from fedpace.core.random.series import Series
 
 AWAY, BUSY, FREE = 0, 1, 2
 FEW = 100

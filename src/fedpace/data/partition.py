@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedpace.core import seeds
 from fedpace.core.errors import ConfigError
+from fedpace.core.random import keyed as seeds
 from fedpace.data.dataset import Labels
 from fedpace.data.divide import check_feasible
 from fedpace.data.shares import Share, Shares

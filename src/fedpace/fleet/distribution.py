@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedpace.core import seeds
 from fedpace.core.errors import ConfigError
+from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
 from fedpace.fleet.checks import at_least_one, enough, not_negative, positive
 from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Fleet, Floats, assemble

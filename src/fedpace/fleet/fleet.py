@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedpace.core import seeds
 from fedpace.core.errors import ConfigError
+from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.presence import Presence, make_presence
 

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from fedpace.core import seeds
 from fedpace.core.errors import ConfigError
-from fedpace.core.seeding import Series
+from fedpace.core.random import keyed as seeds
+from fedpace.core.random.series import Series
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.tables import read_table
 

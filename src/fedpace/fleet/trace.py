@@ -10,8 +10,8 @@ from typing import Annotated
 
 import numpy as np
 
-from fedpace.core import seeds
 from fedpace.core.errors import ConfigError
+from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
 from fedpace.fleet.checks import enough, positive
 from fedpace.fleet.fleet import Fleet, Floats, assemble

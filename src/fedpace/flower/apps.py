@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpace import config as configs
-from fedpace.config import Config
 from fedpace.core.errors import ConfigError, needs_extra
 from fedpace.flower.client import Worker, node_name
 from fedpace.flower.letters import Letter
 from fedpace.flower.server import serve
 from fedpace.flower.settings import FlowerSettings
-from fedpace.learn.task import Task
+from fedpace.learn.tasks.task import Task
+from fedpace.runs import config as configs
+from fedpace.runs.config import Config
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message  # type: ignore[import-not-found, unused-ignore]

@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedpace import config as configs
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError
 from fedpace.flower.letters import TIMES, Letter, record
-from fedpace.learn.orders import Open, Orders
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.task import Task
-from fedpace.net import arrays, wire
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.orders import Open, Orders
 from fedpace.net import federation_pb2 as pb
+from fedpace.net import wire
 from fedpace.net.jobs import Arrays
-from fedpace.net.trainee import TorchTrainee
+from fedpace.remote import packing as arrays
+from fedpace.remote.trainee import TorchTrainee
+from fedpace.runs import config as configs
 
 _MOST_MODEL_BYTES = 1 << 36
 _MISHAPS = (FedpaceError, ValueError, RuntimeError, ArithmeticError, MemoryError)

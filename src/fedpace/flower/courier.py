@@ -25,10 +25,10 @@ from fedpace.flower.nodes import Node, Order, Sent
 from fedpace.flower.settings import FlowerSettings
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import wire
-from fedpace.net.models import Models
-from fedpace.net.reports import Report
-from fedpace.net.spool import Spool
-from fedpace.net.world import World
+from fedpace.remote.models import Models
+from fedpace.remote.reports import Report
+from fedpace.remote.spool import Spool
+from fedpace.remote.world import World
 
 log = logging.getLogger("fedpace.server")
 

@@ -9,8 +9,8 @@ from fedpace.core.errors import PeerError
 from fedpace.flower.letters import Letter
 from fedpace.flower.nodes import Node
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.identity import is_name
-from fedpace.net.reports import Came, Gone, Knock, Report
+from fedpace.net.keys.identity import is_name
+from fedpace.remote.reports import Came, Gone, Knock, Report
 
 log = logging.getLogger("fedpace.server")
 

@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from fedpace import config as configs
-from fedpace.api import Result, open_result
-from fedpace.config import Config
 from fedpace.flower.courier import Courier
 from fedpace.flower.letters import Post
 from fedpace.flower.settings import FlowerSettings
-from fedpace.learn.executor import one_thread
-from fedpace.learn.task import Task
+from fedpace.learn.many.executor import one_thread
+from fedpace.learn.tasks.task import Task
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.reports import Stopped
-from fedpace.serving import Parts, Serving
+from fedpace.remote.reports import Stopped
+from fedpace.runs import config as configs
+from fedpace.runs.config import Config
+from fedpace.runs.serving import Parts, Serving
+from fedpace.runs.simulate import Result, open_result
 
 log = logging.getLogger("fedpace.server")
 

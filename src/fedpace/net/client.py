@@ -17,10 +17,10 @@ import grpc
 from grpc import aio
 
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError
-from fedpace.learn.orders import Open
+from fedpace.learn.train.orders import Open
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.gate import ClientKeys
 from fedpace.net.jobs import Jobs, Line, Trainee
+from fedpace.net.keys.gate import ClientKeys
 from fedpace.net.service import OPTIONS, Stub
 
 log = logging.getLogger("fedpace.client")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.gate import Gate
-from fedpace.net.identity import Identity
-from fedpace.net.reports import Gone, Report
-from fedpace.net.settings import ServeSettings
+from fedpace.net.keys.gate import Gate
+from fedpace.net.keys.identity import Identity
+from fedpace.remote.reports import Gone, Report
+from fedpace.remote.settings import ServeSettings
 
 log = logging.getLogger("fedpace.server")
 

@@ -14,10 +14,11 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from fedpace.core.errors import FedpaceError
-from fedpace.learn.orders import Open, Orders, Outcome
-from fedpace.net import arrays, transfer, wire
+from fedpace.learn.train.orders import Open, Orders, Outcome
 from fedpace.net import federation_pb2 as pb
+from fedpace.net import transfer, wire
 from fedpace.net.service import Stub
+from fedpace.remote import packing as arrays
 
 log = logging.getLogger("fedpace.client")
 

@@ -22,16 +22,16 @@ from fedpace.core.errors import PeerError
 from fedpace.core.events import Failed, Profiled
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
-from fedpace.net.arrays import digest
 from fedpace.net.connections import Connection, Connections
-from fedpace.net.gate import Gate, Unknown
-from fedpace.net.identity import Identity, is_name
-from fedpace.net.models import Models
-from fedpace.net.reports import MOST_SAMPLES, Came, Knock, Over, Report, Stopped
+from fedpace.net.keys.gate import Gate, Unknown
+from fedpace.net.keys.identity import Identity, is_name
 from fedpace.net.service import Call, Unreadable
-from fedpace.net.settings import ServeSettings
-from fedpace.net.spool import Spool
-from fedpace.net.world import World
+from fedpace.remote.models import Models
+from fedpace.remote.packing import digest
+from fedpace.remote.reports import MOST_SAMPLES, Came, Knock, Over, Report, Stopped
+from fedpace.remote.settings import ServeSettings
+from fedpace.remote.spool import Spool
+from fedpace.remote.world import World
 
 log = logging.getLogger("fedpace.server")
 

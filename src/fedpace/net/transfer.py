@@ -17,9 +17,9 @@ from grpc import aio
 
 from fedpace.core.errors import PeerError
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.arrays import digest
 from fedpace.net.service import Stub
-from fedpace.net.spool import DigestError, FullError, PieceError, Spool
+from fedpace.remote.packing import digest
+from fedpace.remote.spool import DigestError, FullError, PieceError, Spool
 
 PIECE_BYTES = 1 << 19
 """With 1 MiB glibc gives the memory of every piece back and takes it anew: half as fast at worst."""

@@ -5,7 +5,7 @@ from typing import Literal, cast
 from fedpace.core.commands import Cancel, Probe, Train, Work
 from fedpace.core.errors import PeerError, PolicyError
 from fedpace.core.events import Arrived, Rates
-from fedpace.learn.orders import Outcome
+from fedpace.learn.train.orders import Outcome
 from fedpace.net import federation_pb2 as pb
 
 

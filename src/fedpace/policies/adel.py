@@ -18,9 +18,9 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
 from fedpace.planning.deadline_bound import Constants, Problem, Users
 from fedpace.planning.deadlines import Plan, choose_rounds, fitting_rounds, plan
-from fedpace.policies.answers import Estimate
-from fedpace.policies.checks import at_least
-from fedpace.policies.layered import Averaging, Layered, Round, Times
+from fedpace.policies.shared.answers import Estimate
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.layered import Averaging, Layered, Round, Times
 
 _INSTEAD: dict[str, str] = {
     "gradient": "; it is taken to be 1",

@@ -12,8 +12,8 @@ from typing import Annotated
 from fedpace.core.commands import Finish
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
-from fedpace.policies.checks import at_least
-from fedpace.policies.stepped import Round, Stepped
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.stepped import Round, Stepped
 
 
 @dataclass(frozen=True, slots=True)

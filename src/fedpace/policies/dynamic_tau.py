@@ -19,11 +19,11 @@ from typing import Annotated
 from fedpace.core.commands import Finish
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
-from fedpace.policies.answers import Estimate
 from fedpace.policies.batches import is_over
-from fedpace.policies.checks import at_least
-from fedpace.policies.estimates import MEASURED, Estimates, weighted
-from fedpace.policies.stepped import Round, Stepped
+from fedpace.policies.shared.answers import Estimate
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.estimates import MEASURED, Estimates, weighted
+from fedpace.policies.shared.stepped import Round, Stepped
 
 
 @dataclass(frozen=True, slots=True)

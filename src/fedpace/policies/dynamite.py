@@ -18,11 +18,11 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
 from fedpace.planning.coopt import Budget, Clients, Constants, Problem, fitting_rounds, plan_next
 from fedpace.planning.coopt import plan_uniform as plan_alike
-from fedpace.policies.answers import Estimate
 from fedpace.policies.batches import is_over
-from fedpace.policies.checks import at_least
-from fedpace.policies.estimates import MEASURED, Estimates
-from fedpace.policies.stepped import Round, Stepped
+from fedpace.policies.shared.answers import Estimate
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.estimates import MEASURED, Estimates
+from fedpace.policies.shared.stepped import Round, Stepped
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from fedpace.core.commands import Aggregate, Command, Drop
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Started
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.policies.checks import at_least
-from fedpace.policies.crew import Crew
-from fedpace.policies.staleness import POLYNOMIAL, Staleness
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.crew import Crew
+from fedpace.policies.shared.staleness import POLYNOMIAL, Staleness
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.roster import Roster
-from fedpace.policies.checks import at_least
-from fedpace.policies.tiers import Clients, Tiers
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.tiers import Clients, Tiers
 
 WARM_UP = "warm-up"
 

@@ -22,9 +22,9 @@ from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.quick import quick
 from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
-from fedpace.policies.checks import at_least
-from fedpace.policies.columns import Columns
-from fedpace.policies.staleness import POLYNOMIAL, Staleness
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.columns import Columns
+from fedpace.policies.shared.staleness import POLYNOMIAL, Staleness
 
 GROUP = "group "
 Q_MAX = 200

@@ -22,9 +22,9 @@ from fedpace.core.model import ModelProfile, Width
 from fedpace.core.policy import Commands, Context
 from fedpace.core.quick import quick
 from fedpace.core.rounding import TOLERANCE
-from fedpace.policies.checks import at_least
-from fedpace.policies.columns import Columns
-from fedpace.policies.waiting import Waiting
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.columns import Columns
+from fedpace.policies.shared.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Annotated
 from fedpace.core.commands import Finish
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
-from fedpace.policies.checks import at_least
-from fedpace.policies.layered import Averaging, Layered, Round, Times
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.layered import Averaging, Layered, Round, Times
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Annotated
 from fedpace.core.commands import Work
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
-from fedpace.policies.checks import at_least
-from fedpace.policies.waiting import Waiting
+from fedpace.policies.shared.checks import at_least
+from fedpace.policies.shared.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from fedpace.core.rounding import TOLERANCE
 from fedpace.planning.cuts import by_parameters, fit, since_probe
 from fedpace.planning.fastest import Fastest
 from fedpace.planning.timely import Schedule, schedule, workloads
-from fedpace.policies.checks import at_least, resolve
-from fedpace.policies.columns import Columns
+from fedpace.policies.shared.checks import at_least, resolve
+from fedpace.policies.shared.columns import Columns
 
 __all__ = ["Schedule", "TimelyFL", "TimelyFLSettings", "schedule"]
 

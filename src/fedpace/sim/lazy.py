@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Work
 from fedpace.core.events import Arrived
-from fedpace.learn.executor import AtOnce, Background, Executor, Portion
-from fedpace.learn.pins import Pin, Pins
-from fedpace.learn.store import ModelStore
-from fedpace.learn.train import Job
-from fedpace.learn.weights import Weights
+from fedpace.learn.many.executor import AtOnce, Background, Executor, Portion
+from fedpace.learn.model.weights import Weights
+from fedpace.learn.server.pins import Pin, Pins
+from fedpace.learn.server.store import ModelStore
+from fedpace.learn.train.trainer import Job
 
 
 class Recall(Protocol):

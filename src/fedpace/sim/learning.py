@@ -13,17 +13,17 @@ from fedpace.data.partition import PartitionSettings, partition
 from fedpace.data.shares import Shares
 from fedpace.data.streams import StreamSettings, in_order, make_stream
 from fedpace.learn import files
-from fedpace.learn.evaluate import Evaluator
-from fedpace.learn.executor import Executor, Serial
-from fedpace.learn.pool import Processes
-from fedpace.learn.profile import Method
-from fedpace.learn.ray_pool import RayWorkers
+from fedpace.learn.many.executor import Executor, Serial
+from fedpace.learn.many.processes import Processes
+from fedpace.learn.many.ray_workers import RayWorkers
+from fedpace.learn.many.stacks.choice import choose, usual_memo
+from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.server.evaluate import Evaluator
+from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
-from fedpace.learn.stack_choice import choose, usual_memo
-from fedpace.learn.stacked import Stacked
-from fedpace.learn.store import ModelStore
-from fedpace.learn.task import Task
-from fedpace.learn.train import Trainer
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.profile import Method
+from fedpace.learn.train.trainer import Trainer
 from fedpace.sim.lazy import LazyLearner, Recall
 
 

@@ -1,0 +1,195 @@
+"""`fedpace data list | verify | fetch`: the datasets that tasks read from a data root."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from fedpace.data.downloads import catalogue
+from fedpace.data.downloads.catalogue import Known, known
+from fedpace.data.downloads.download import FetchError
+from fedpace.data.downloads.fetch import fetch
+from fedpace.data.downloads.root import data_root
+from fedpace.data.downloads.verify import Survey, survey
+from fedpace.report.units import byte_unit
+
+app = typer.Typer(
+    help="Datasets that tasks read: what is there, whether it is right, and getting it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SHOWN_FROM = 5_000_000
+"""Bytes from which a file's check takes long enough for a bar."""
+Root = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR", help="The data root [$FEDPACE_DATA, else fedpace/data in the user's cache]."
+    ),
+]
+
+
+@app.command("list")
+def list_(root: Root = None) -> None:
+    """What is known and what of it is there.
+
+    Sizes are compared, sums are not: that is what verify does.
+    """
+    base = data_root(root)
+    console = Console(highlight=False)
+    console.print(f"data root: {base}", markup=False, soft_wrap=True)
+    for dataset in catalogue.DATASETS.values():
+        found = survey(dataset, base, sums=False)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        table.add_column(no_wrap=True, style="cyan")
+        table.add_column()
+        table.add_row(found.state, Text(_standing(dataset, found)))
+        table.add_row("licence", Text(dataset.licence))
+        table.add_row("cite", Text(dataset.citation))
+        console.print()
+        console.print(Text.assemble((dataset.name, "bold"), "  ", dataset.about))
+        console.print(table)
+
+
+@app.command("verify")
+def verify_(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Datasets [all that are there].")
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Compare what is there with published sums.
+
+    Exit code 2 if a file is broken, a dataset incomplete, or one that was named is missing.
+    """
+    base = data_root(root)
+    complaints: list[str] = []
+    for dataset in _chosen(names or catalogue.DATASETS):
+        with _bars(at_least=SHOWN_FROM, stay=False) as bars:
+            found = survey(dataset, base, progress=bars)
+        state = "verified" if found.form is not None else found.state
+        _say(f"{dataset.name}: {state}, {_standing(dataset, found)}")
+        complaints += _broken(dataset, found)
+        absent = [path.name for path in found.lacking if path not in found.broken]
+        if absent and (found.state == "partial" or (names and found.state == "missing")):
+            complaints.append(
+                f"{dataset.name} is {found.state}: there is no {', '.join(absent)} in "
+                f"{found.folder}; run `fedpace data fetch {dataset.name}`"
+            )
+    _end(complaints)
+
+
+@app.command("fetch")
+def fetch_(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Datasets, as listed.")],
+    root: Root = None,
+) -> None:
+    """Download from the official sources.
+
+    What broke off before is resumed; what is there and right is not fetched again.
+    """
+    base = data_root(root)
+    complaints: list[str] = []
+    for dataset in _chosen(names):
+        try:
+            with _bars() as bars:
+                fetched = fetch(dataset, base, bars)
+        except FetchError as error:
+            complaints.append(str(error))
+            continue
+        except KeyboardInterrupt:
+            _complain("stopped; what came is kept, and the same command resumes it")
+            raise typer.Exit(130) from None
+        found = survey(dataset, base)
+        _say(f"{dataset.name}: {_standing(dataset, found)}{'' if fetched else ', was there already'}")
+        # One that is broken may be read before what was fetched.
+        complaints += _broken(dataset, found)
+    _end(complaints)
+
+
+def _chosen(names: Iterable[str]) -> list[Known]:
+    return [known(name) for name in dict.fromkeys(names)]
+
+
+def _standing(dataset: Known, found: Survey) -> str:
+    if found.form is not None:
+        return f"{found.form.what}, {_size(found.form.bytes)} in {found.folder}"
+    if found.state == "missing":
+        return f"`fedpace data fetch {dataset.name}` gets {_size(dataset.official.bytes)}"
+    files = found.nearest.files
+    text = f"{len(files) - len(found.lacking)} of {len(files)} files in {found.folder}"
+    halves = ", ".join(part.name for part in found.unfinished)
+    return f"{text}; to be resumed: {halves}" if halves else text
+
+
+def _size(count: int) -> str:
+    name, unit = byte_unit(count)
+    return f"{count / unit:.1f} {name}"
+
+
+def _broken(dataset: Known, found: Survey) -> list[str]:
+    official = dataset.official.paths(found.root).values()
+    return [
+        f"{path} {fault}; "
+        + (f"run `fedpace data fetch {dataset.name}`" if path in official else "delete or replace it")
+        for path, fault in found.broken.items()
+    ]
+
+
+@contextmanager
+def _bars(at_least: int = 0, stay: bool = True) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each file of `at_least` bytes; stay: leave them on the screen when all is done."""
+    console = Console(stderr=True)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=12),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=not stay,
+        disable=not (stay or console.is_terminal),
+    )
+    bars: dict[str, TaskID] = {}
+
+    def update(name: str, done: int, total: int) -> None:
+        if total < at_least:
+            return
+        if name not in bars:
+            progress.start()
+            bars[name] = progress.add_task(name, total=total)
+        progress.update(bars[name], completed=done)
+
+    try:
+        yield update
+    finally:
+        if bars:  # stopping what never started would print an empty line
+            progress.stop()
+
+
+def _say(message: str) -> None:
+    Console().print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def _complain(message: str) -> None:
+    Console(stderr=True).print(f"fedpace: {message}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _end(complaints: list[str]) -> None:
+    for complaint in complaints:
+        _complain(complaint)
+    if complaints:
+        raise typer.Exit(2)

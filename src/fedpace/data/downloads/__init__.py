@@ -1,0 +1,1 @@
+"""Datasets from the network: catalogue, downloads, checks."""

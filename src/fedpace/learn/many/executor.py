@@ -1,0 +1,153 @@
+"""Who may train jobs: what is asked of them all, and the simplest of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol, Self
+
+import torch
+
+from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.train.trainer import Job, Trainer
+
+Work = Sequence[tuple[Job, Weights]]
+"""Jobs, each with the weights that it starts from."""
+
+_CHUNKS_A_WORKER = 4
+
+
+def single_thread() -> None:
+    """Make torch use one thread in this process: sums depend on how they are split up."""
+    torch.set_num_threads(1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """`single_thread` for a while; the caller gets its threads back."""
+    before = torch.get_num_threads()
+    single_thread()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Executor(Protocol):
+    """Trains jobs, each from its own weights; updates come back in the order of the jobs.
+
+    appetite: number of jobs below which it cannot use all that it has.
+    """
+
+    @property
+    def appetite(self) -> int: ...
+    def train(self, jobs: Work) -> list[Update]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *failure: object) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Portion:
+    """Jobs that one worker trains in one go.
+
+    answer: their updates in their order, or what went wrong; None: they are not done yet.
+    """
+
+    jobs: Work
+    answer: list[Update] | Exception | None = None
+
+    @property
+    def tasks(self) -> list[int]:
+        return [job.task for job, _ in self.jobs]
+
+
+class Background(ABC):
+    """An Executor that may train while its caller goes on. appetite: as an Executor's."""
+
+    @property
+    @abstractmethod
+    def appetite(self) -> int: ...
+
+    @abstractmethod
+    def begin(self, needed: Work, others: Work) -> list[Portion]:
+        """Begin with jobs that somebody will wait for, and with others for which nobody does yet."""
+
+    @abstractmethod
+    def finish(self, portions: Sequence[Portion]) -> list[list[Update]]:
+        """Wait until portions are done: the updates of each. Raises what went wrong in one of them."""
+
+
+class AtOnce(Background):
+    """One that has no background: all is done when `begin` comes back."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    @property
+    def appetite(self) -> int:
+        return self._executor.appetite
+
+    def begin(self, needed: Work, others: Work) -> list[Portion]:
+        jobs = [*needed, *others]
+        return [Portion(jobs, self._executor.train(jobs))]
+
+    def finish(self, portions: Sequence[Portion]) -> list[list[Update]]:
+        return answers_of(portions)
+
+
+def answers_of(portions: Sequence[Portion]) -> list[list[Update]]:
+    """The updates of portions that are done, or the first thing that went wrong."""
+    for one in portions:
+        if isinstance(one.answer, Exception):
+            raise one.answer
+    return [one.answer for one in portions if isinstance(one.answer, list)]
+
+
+class Serial:
+    """Trains one job after the other in this process; updates stay on the trainer's device."""
+
+    appetite = 1
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def train(self, jobs: Work) -> list[Update]:
+        return [self._trainer.run(job, weights) for job, weights in jobs]
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+
+def chunks_of(jobs: Sequence[Job], workers: int, appetite: int) -> list[list[int]]:
+    """Indices of jobs in groups of about equal steps, the longest group first.
+
+    Several for each worker, so that none waits long for another, but each of two fills at least.
+    """
+    fills = len(jobs) // (2 * appetite) if appetite > workers else -(-len(jobs) // appetite)
+    most = workers * min(max(fills, 1), _CHUNKS_A_WORKER)
+    groups: list[list[int]] = [[] for _ in range(min(most, len(jobs)))]
+    loads = [0] * len(groups)
+    for index in sorted(range(len(jobs)), key=lambda i: -jobs[i].steps):
+        lightest = loads.index(min(loads))
+        groups[lightest].append(index)
+        loads[lightest] += jobs[index].steps
+    order = sorted(range(len(groups)), key=lambda g: -loads[g])
+    return [groups[g] for g in order]
+
+
+def chunks_in_order(jobs: int, workers: int) -> list[list[int]]:
+    """Numbers of jobs, those that are waited for first, in one group a worker.
+
+    More groups would let whoever waits go on sooner; smaller stacks cost more than that gains.
+    """
+    size = -(-jobs // workers)
+    cuts = [min(size * at, jobs) for at in range(workers + 1)]
+    return [list(range(start, stop)) for start, stop in pairwise(cuts) if start < stop]

@@ -1,0 +1,230 @@
+"""Trains in processes of its own that end with this one. The results are the same bits."""
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.shared_memory import SharedMemory
+from typing import Self
+
+from fedpace.core.errors import ConfigError, FedpaceError
+from fedpace.learn.many import shared_memory as shared
+from fedpace.learn.many.executor import (
+    Background,
+    Executor,
+    Portion,
+    Serial,
+    Work,
+    answers_of,
+    chunks_in_order,
+    chunks_of,
+)
+from fedpace.learn.many.shared_memory import Blocks, Shelf, Sizes, Told, Trays
+from fedpace.learn.many.worker import packed, work
+from fedpace.learn.model.weights import Update
+from fedpace.learn.train.trainer import Trainer
+
+_JOBS_AHEAD = 512
+"""Most jobs of a worker that has several orders: what it is told and tells must fit into the pipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A portion that a worker has been told to train, and where its updates will lie."""
+
+    portion: Portion
+    tray: SharedMemory
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A process and its orders, the one that it is at first."""
+
+    process: BaseProcess
+    line: Connection
+    orders: deque[_Order] = field(default_factory=deque)
+
+    @property
+    def jobs(self) -> int:
+        return sum(len(order.portion.jobs) for order in self.orders)
+
+
+class Processes(Background):
+    """Trains in `workers` processes of one thread each; they start with the first jobs.
+
+    The task's arrays, weights and updates lie in shared memory: nothing is copied for a task but its
+    update, once. Weights and updates go through the CPU, whatever device trains.
+    within: makes the executor of each process.
+    """
+
+    def __init__(
+        self, trainer: Trainer, workers: int, within: Callable[[Trainer], Executor] = Serial
+    ) -> None:
+        if workers < 1:
+            raise ConfigError(f"workers is {workers}; set it to 1 or more")
+        end = trainer.layout.start(0)
+        self._sizes = Sizes(end.counters, end.params, end.buffers)
+        self._blocks = Blocks()
+        self._shelf, self._trays = Shelf(self._blocks, self._sizes), Trays(self._blocks, self._sizes)
+        try:
+            self._packed = self._blocks.packed((trainer, within))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            self._blocks.close()
+            raise ConfigError(
+                f"the task cannot be sent to worker processes: {error}; define its model, loss and "
+                "accuracy at module level, not as lambdas or inside functions, or use workers=1"
+            ) from error
+        self._count, self._each = workers, within(trainer).appetite
+        self._workers: list[_Worker] = []
+        self._queue: deque[Portion] = deque()
+
+    @property
+    def appetite(self) -> int:
+        return self._count * self._each
+
+    def train(self, jobs: Work) -> list[Update]:
+        if not jobs:
+            return []
+        chunks = chunks_of([job for job, _ in jobs], self._count, self.appetite)
+        answers = self.finish(self._queued(jobs, chunks))
+        found: dict[int, Update] = {}
+        for chunk, updates in zip(chunks, answers, strict=True):
+            found |= dict(zip(chunk, updates, strict=True))
+        return [found[number] for number in range(len(jobs))]
+
+    def begin(self, needed: Work, others: Work) -> list[Portion]:
+        if others:
+            chunks = chunks_in_order(len(needed) + len(others), self._count)
+        else:
+            chunks = chunks_of([job for job, _ in needed], self._count, self.appetite)
+        portions = self._queued([*needed, *others], chunks)
+        with self._ended_if_broken_off():
+            self._hand_out(1)
+        return portions
+
+    def finish(self, portions: Sequence[Portion]) -> list[list[Update]]:
+        with self._ended_if_broken_off():
+            while not _known(portions):
+                self._hand_out(1)
+                self._listen()
+            for one in set(portions) & set(self._queue):  # where another one has failed
+                self._queue.remove(one)
+            self._hand_out(2)  # for the time that the caller is away
+        return answers_of(portions)
+
+    def close(self) -> None:
+        """End the processes; what they are at is wanted no more."""
+        idle = [worker for worker in self._workers if not worker.orders]
+        for worker in idle:
+            try:
+                worker.line.send_bytes(b"")
+            except OSError:  # it has ended already
+                continue
+        for worker in idle:
+            worker.process.join()
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _ended_if_broken_off(self) -> Iterator[None]:
+        """Workers that are at jobs whose answers nobody will take are ended."""
+        try:
+            yield
+        except BaseException:
+            self._end()
+            raise
+
+    def _queued(self, jobs: Work, chunks: Sequence[Sequence[int]]) -> list[Portion]:
+        portions = [Portion([jobs[number] for number in chunk]) for chunk in chunks]
+        self._queue.extend(portions)
+        return portions
+
+    def _hand_out(self, most: int) -> None:
+        """Give portions that wait to workers that have fewer orders than `most`."""
+        while self._queue:
+            free = [worker for worker in self._started() if len(worker.orders) < most]
+            worker = min(free, key=lambda one: one.jobs, default=None)
+            if worker is None:
+                return
+            if worker.orders and worker.jobs + len(self._queue[0].jobs) > _JOBS_AHEAD:
+                return
+            self._send(worker, self._queue.popleft())
+
+    def _listen(self) -> None:
+        """Wait for an answer, and take all that are there."""
+        busy = [worker for worker in self._workers if worker.orders]
+        ready = wait([worker.line for worker in busy])
+        for worker in (one for one in busy if one.line in ready):
+            order = worker.orders[0]
+            order.portion.answer = self._answer(worker, order)
+            worker.orders.popleft()
+            self._trays.give_back(order.tray)
+            self._shelf.give_back([weights for _, weights in order.portion.jobs])
+
+    def _started(self) -> list[_Worker]:
+        spawn = get_context("spawn")
+        while len(self._workers) < self._count:
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=work, args=(theirs, self._sizes), daemon=True)
+            process.start()
+            theirs.close()
+            self._workers.append(_Worker(process, ours))
+            try:
+                ours.send_bytes(self._packed)
+            except OSError:  # told by the answer that never comes
+                continue
+        return self._workers
+
+    def _send(self, worker: _Worker, portion: Portion) -> None:
+        tray = self._trays.take(len(portion.jobs))
+        starts = self._shelf.take([weights for _, weights in portion.jobs])
+        worker.orders.append(_Order(portion, tray))
+        try:
+            worker.line.send_bytes(packed([job for job, _ in portion.jobs], starts, tray.name))
+        except OSError:  # told by the answer that never comes
+            return
+
+    def _answer(self, worker: _Worker, order: _Order) -> list[Update] | Exception:
+        """What an order came to; raises where there is no worker any more."""
+        try:
+            answer: list[Told] | Exception = worker.line.recv()
+        except (EOFError, OSError) as error:
+            worker.process.join()
+            at = shared.noted_task(order.tray)
+            which = f"task {at}" if at != shared.IDLE else f"tasks {sorted(order.portion.tasks)}"
+            raise FedpaceError(
+                f"the worker process that trained {which} ended abruptly, with exit code "
+                f"{worker.process.exitcode}. Use fewer workers if memory ran out; a script must keep "
+                "its run under `if __name__ == '__main__':`"
+            ) from error
+        if isinstance(answer, Exception):
+            return answer
+        return [
+            shared.read_update(order.tray, number, self._sizes, told)
+            for number, told in enumerate(answer)
+        ]
+
+    def _end(self) -> None:
+        for worker in self._workers:
+            worker.process.terminate()
+            worker.process.join()
+            worker.process.close()
+            worker.line.close()
+        self._workers = []
+        self._queue.clear()
+        self._blocks.close()
+
+
+def _known(portions: Sequence[Portion]) -> bool:
+    """Whether all are done, or one has failed."""
+    answers = [one.answer for one in portions]
+    return None not in answers or any(isinstance(one, Exception) for one in answers)

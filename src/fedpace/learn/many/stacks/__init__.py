@@ -1,0 +1,1 @@
+"""Stacks: models of several clients trained as one."""

@@ -1,0 +1,57 @@
+"""Kernels of our own for stacks on a GPU, in place of torch's."""
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import group_norm
+from torch.overrides import TorchFunctionMode
+
+from fedpace.learn.device import at_work
+from fedpace.learn.many.stacks import convolutions as stack_convolutions
+from fedpace.learn.many.stacks import normalisation as stack_normalisation
+
+_OURS: dict[Any, Callable[..., Tensor | None]] = {
+    torch.conv2d: stack_convolutions.convolve,
+    group_norm: stack_normalisation.normalise,
+}
+"""Instead of which functions."""
+
+
+class Kernels(TorchFunctionMode):
+    """While entered, convolutions and group normalisation within vmap are computed by them."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given, ours = dict(kwargs or {}), _OURS.get(func)
+        found = None if ours is None else ours(*args, **given)
+        return func(*args, **given) if found is None else found
+
+
+@cache
+def usable(device: torch.device) -> bool:
+    """Whether Triton is there, and makes code for this GPU that does what torch does."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return False
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.GroupNorm(2, 4)).to(device)
+    x = torch.linspace(-1, 1, 2 * 3 * 8 * 8, device=device).view(1, 2, 3, 8, 8)
+    try:
+        with at_work(device), torch.no_grad():
+            with Kernels():
+                found: Tensor = torch.vmap(model)(x)
+            right = torch.allclose(found[0], model(x[0]), atol=1e-3)
+        reason = "they give other numbers"
+    except Exception as error:  # whatever a compiler, or a driver, makes of them
+        right, reason = False, str(error).partition("\n")[0]
+    if not right:
+        warnings.warn(f"stacks will be slow, our kernels do not run here: {reason}", stacklevel=2)
+    return right

@@ -1,0 +1,181 @@
+"""Steps of many clients at once: gradients of a stack, and torch's own optimisers over it."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.optim import Optimizer
+
+from fedpace.learn.many.stacks.chain import Chain
+from fedpace.learn.many.stacks.custom_kernels import Kernels
+from fedpace.learn.many.stacks.stack import Batch
+from fedpace.learn.settings import TrainSettings
+from fedpace.learn.train.optimiser import client_optimiser
+from fedpace.learn.train.steps import Loss, Part
+
+ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "Adadelta", "Adagrad", "NAdam", "RAdam", "RMSprop")
+"""Optimisers that treat every number of a parameter alike, so that a stack is one more axis to them."""
+
+
+class StackSteps(Protocol):
+    """Steps of a stack in a part of the model, which must be entered.
+
+    begin(lr): jobs begin. over(...): from now on the last len(part.trained) of `params` are trained;
+    these are other parameters than before, or fewer jobs, the first of those before.
+    """
+
+    def begin(self, lr: float) -> None: ...
+    def over(self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None: ...
+    def step(self, batches: Sequence[Batch]) -> None: ...
+
+
+class Gradients(Protocol):
+    """Gradients of every job's loss; None where it has none."""
+
+    def __call__(
+        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: Batch
+    ) -> list[Tensor | None]: ...
+
+
+class Vmapped:
+    """Gradients of any model, by torch.func.vmap. names: those of the parameters, as they come.
+
+    kernels: compute with `stack_kernels` what they can do.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, names: Sequence[str], kernels: bool = False
+    ) -> None:
+        self._model, self._loss = model, loss
+        self._aliases = _aliases(model)
+        self._names, self._kernels = names, kernels
+
+    def __call__(
+        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: Batch
+    ) -> list[Tensor | None]:
+        first = len(params) - len(part.trained)
+        trained = [param.detach().requires_grad_() for param in params[first:]]
+        tensors = dict(zip(self._names, [*params[:first], *trained], strict=True)) | dict(buffers)
+        lone = part.lone_sample() if batch.inputs.shape[1] == 1 else nullcontext()
+        with lone, Kernels() if self._kernels else nullcontext():
+            values = vmap(self._value)(tensors, batch.inputs, batch.targets)
+        if not values.requires_grad:
+            return [None] * len(trained)
+        return list(torch.autograd.grad(values.sum(), trained, allow_unused=True))
+
+    def _value(self, tensors: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        every = {alias: value for name, value in tensors.items() for alias in self._aliases[name]}
+        outputs = functional_call(self._model, every, (inputs,), tie_weights=False)
+        return self._loss(outputs, targets)
+
+
+class Chained:
+    """Gradients of a chain of dense layers."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+
+    def __call__(
+        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: Batch
+    ) -> list[Tensor | None]:
+        first = len(params) - len(part.trained)
+        return [*self._chain.gradients(params, first, batch.inputs, batch.targets)]
+
+
+class Optimised:
+    """Steps by an ELEMENTWISE optimiser, whose state lives on while jobs and layers get fewer."""
+
+    def __init__(self, gradients: Gradients, settings: TrainSettings) -> None:
+        self._gradients, self._settings = gradients, settings
+
+    def begin(self, lr: float) -> None:
+        self._lr = lr
+        self._optimiser: Optimizer | None = None
+        self._trained: list[Tensor] = []
+
+    def over(self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None:
+        self._part, self._params, self._buffers = part, params, buffers
+        trained = params[len(params) - len(part.trained) :]
+        optimiser = client_optimiser(self._settings, trained, self._lr)
+        if self._optimiser is not None:
+            before = self._trained[len(self._trained) - len(trained) :]
+            for old, new in zip(before, trained, strict=True):
+                if old in self._optimiser.state:
+                    optimiser.state[new] = {
+                        name: value[: len(new)] if alike(value, old) else value
+                        for name, value in self._optimiser.state[old].items()
+                    }
+        self._optimiser, self._trained = optimiser, trained
+
+    def step(self, batches: Sequence[Batch]) -> None:
+        found = self._all(batches)
+        if self._optimiser is None or all(gradient is None for gradient in found):
+            return
+        for param, gradient in zip(self._trained, found, strict=True):
+            param.grad = gradient
+        self._optimiser.step()
+        self._optimiser.zero_grad()
+
+    def _all(self, batches: Sequence[Batch]) -> list[Tensor | None]:
+        whole: list[Tensor | None] = [None] * len(self._trained)
+        for batch in batches:
+            rows = batch.rows
+            if rows is None:
+                return self._gradients(self._part, self._params, self._buffers, batch)
+            params = [param[rows] for param in self._params]
+            buffers = {name: value[rows] for name, value in self._buffers.items()}
+            for at, found in enumerate(self._gradients(self._part, params, buffers, batch)):
+                if found is not None:
+                    into = whole[at]
+                    if into is None:
+                        whole[at] = into = torch.empty_like(self._trained[at])
+                    into[rows] = found
+        return whole
+
+
+class Descent:
+    """Steps of plain SGD in a chain, without gradients in memory."""
+
+    def __init__(self, chain: Chain, settings: TrainSettings) -> None:
+        self._chain = chain
+        self._decay = float(settings.options.get("weight_decay", 0.0))
+
+    def begin(self, lr: float) -> None:
+        self._lr = lr
+
+    def over(self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None:
+        self._params, self._first = params, len(params) - len(part.trained)
+
+    def step(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            self._chain.descend(
+                self._params, self._first, batch.inputs, batch.targets, self._lr, self._decay
+            )
+
+
+def plain_descent(settings: TrainSettings) -> bool:
+    """Whether the optimiser is SGD that remembers nothing."""
+    return settings.optimiser == "SGD" and not any(
+        settings.options.get(name) for name in ("momentum", "maximize")
+    )
+
+
+def _aliases(model: nn.Module) -> dict[str, list[str]]:
+    """Under which names modules hold the tensor of each name, each module counted once.
+
+    functional_call has an option for it, but leaves a module that has two names itself broken.
+    """
+    holders: dict[int, list[str]] = defaultdict(list)
+    for path, module in model.named_modules():
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            holders[id(tensor)].append(f"{path}.{name}" if path else name)
+    return {name: names for names in holders.values() for name in names}
+
+
+def alike(value: object, param: Tensor) -> bool:
+    """Whether a value of an optimiser's state has a number for each of the parameter's."""
+    return isinstance(value, Tensor) and value.shape == param.shape

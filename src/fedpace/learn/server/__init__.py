@@ -1,0 +1,1 @@
+"""The server's models: aggregation, server optimisers, evaluation."""

@@ -1,0 +1,1 @@
+"""One client's training: trainer, steps, optimiser, estimates, and training by a real clock."""

@@ -1,0 +1,194 @@
+"""One task while it is trained: from batch to batch, with an eye on the clock and on what is told."""
+
+import math
+from collections.abc import Callable, Iterator
+from statistics import fmean, median
+
+import torch
+from torch import Tensor
+
+from fedpace.core.commands import Work
+from fedpace.core.rounding import TOLERANCE
+from fedpace.learn.model.layers import Bound
+from fedpace.learn.model.stopped import backward_until
+from fedpace.learn.model.weights import Weights
+from fedpace.learn.train.body import Body
+from fedpace.learn.train.orders import Open, Orders
+from fedpace.learn.train.trainer import Batch
+
+Clock = Callable[[], float]
+
+RECENT = 5
+"""Batches whose mean time says how long the next one takes."""
+
+
+class Course:
+    """One task on its way. Its generators hand out batches, and see to the clock between them.
+
+    steps: batches that got a step, the first `full_steps` before the work was known, of `total` that
+    it wants; depth: layers that the update carries; last: the last of those batches.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        batches: Iterator[Batch],
+        opened: Open,
+        samples: int,
+        shares: list[float],
+        orders: Orders,
+        clock: Clock,
+        on_step: Callable[[int], None],
+    ) -> None:
+        self._body, self._batches, self._opened, self._orders = body, batches, opened, orders
+        self._clock, self._on_step = clock, on_step
+        self._samples = samples
+        self._epoch = math.ceil(samples / opened.batch_size)
+        self.times = Times(shares, min(opened.batch_size, samples))
+        self.steps = self.full_steps = self.total = self.trained = 0
+        self.depth = body.layout.depth
+        self.last_depth: int | None = None
+        self.last: Batch | None = None
+
+    def probe(self, on_profile: Callable[[float], None]) -> Iterator[Batch]:
+        """One batch, then more of them until there is work, or as many as there may be."""
+        if self._orders.cancelled:
+            return
+        most = self._opened.max_epochs
+        limit = math.inf if most is None else most * self._epoch
+        yield from self._one(self.depth)
+        on_profile(self.times.full_s)
+        while self._opened.go_on and self.steps < limit and not self._orders.given:
+            yield from self._one(self.depth)
+
+    def carry_out(self, work: Work, old: Weights) -> None:
+        """Train what the work wants beyond what is done, in its time."""
+        body, full = self._body, self.depth
+        self.full_steps = self.steps
+        self.total = work.steps if work.steps is not None else (work.epochs or 1) * self._epoch
+        stop_at = math.inf
+        if work.stop_at is not None:
+            left_s = max(work.stop_at - self._clock(), 0.0)
+            stop_at = work.stop_at + left_s * TOLERANCE
+        if work.stop_in is not None:
+            stop = _Stop(body.bound, self._clock, stop_at)
+            body.eager.train(body.cut(full), self._layer_by_layer(stop, stop_at), stop)
+            return
+        self.depth = work.depth or full
+        if self.steps and self.depth < full:
+            body.bound.load(old, keep=self.depth)
+        body.steps.train(body.cut(self.depth), self._whole_batches(stop_at))
+
+    def _whole_batches(self, stop_at: float) -> Iterator[Batch]:
+        """Those that are expected to be done in time, and one at least, as `timeline.carry_out`."""
+        while self._wanted and (not self.steps or self._clock() + self._next_s() <= stop_at):
+            yield from self._one(self.depth)
+
+    def _layer_by_layer(self, stop: "_Stop", stop_at: float) -> Iterator[Batch]:
+        """Until the time is over; what counts of the batch that it ends in, as `layerwise.carry_out`.
+
+        A batch whose output layer is not done in time has never been: its statistics go back too.
+        """
+        buffers = list(self._body.model.buffers())
+        while self._wanted and self._clock() < stop_at:
+            kept = [buffer.clone() for buffer in buffers]
+            began_at, batch = self._clock(), next(self._batches)
+            stop.in_time = stop.passed = self._body.layout.depth
+            yield batch
+            if not stop.in_time:
+                with torch.no_grad():
+                    for buffer, before in zip(buffers, kept, strict=True):
+                        buffer.copy_(before)
+                return
+            if stop.in_time < self._body.layout.depth:
+                self.depth = self.depth if self.steps else stop.in_time
+                self.last_depth = stop.in_time
+            self._count(batch, stop.passed, began_at)
+            if self.last_depth is not None:
+                return
+
+    @property
+    def _wanted(self) -> bool:
+        return self.steps < self.total and not self._orders.cancelled
+
+    def _next_s(self) -> float:
+        size, done = self._opened.batch_size, self.steps % self._epoch
+        return self.times.next_s(self.depth, min(size, self._samples - done * size))
+
+    def _one(self, depth: int) -> Iterator[Batch]:
+        began_at, batch = self._clock(), next(self._batches)
+        yield batch
+        self._count(batch, depth, began_at)
+
+    def _count(self, batch: Batch, depth: int, began_at: float) -> None:
+        samples = len(batch[0])
+        self.times.note(depth, samples, self._clock() - began_at)
+        self.last = batch
+        self.steps += 1
+        self.trained += samples
+        self._on_step(self.steps)
+
+
+class _Stop:
+    """A backward pass that ends at the first layer that is late, and leaves the others' gradients.
+
+    in_time: layers that were done by `stop_at`; passed: with the one that was not. Both are set before
+    each pass to all layers, which is what a loss that no layer has a part in comes to.
+    """
+
+    def __init__(self, bound: Bound, clock: Clock, stop_at: float) -> None:
+        self._bound, self._clock, self._stop_at = bound, clock, stop_at
+        self.in_time = self.passed = bound.layout.depth
+
+    def __call__(self, value: Tensor) -> None:
+        full = self._bound.layout.depth
+        self.in_time = self.passed = 0
+        if not self._late(0):  # it is, where the forward pass took all of the time
+            self.passed = backward_until(value, self._bound, self._late)
+            if self.passed == full:
+                self._late(full)
+        for param in self._bound.frozen(self.in_time):
+            param.grad = None
+
+    def _late(self, depth: int) -> bool:
+        if self._clock() > self._stop_at:
+            return True
+        self.in_time = depth
+        return False
+
+
+class Times:
+    """Seconds that one task's batches took, by the layers that were trained.
+
+    shares: cost of a step over that of the full model, by its depth from 1; size: samples of a whole
+    batch. The short batch at the end of an epoch is looked at only where there is no whole one, as if
+    time went by samples.
+    """
+
+    def __init__(self, shares: list[float], size: int) -> None:
+        self._shares = shares
+        self._size = size
+        self._whole: dict[int, list[float]] = {}
+        self._short: dict[int, list[float]] = {}
+
+    def note(self, depth: int, samples: int, seconds: float) -> None:
+        kind = self._whole if samples == self._size else self._short
+        kind.setdefault(depth, []).append(seconds * (self._size / samples))
+
+    def next_s(self, depth: int, samples: int) -> float:
+        """What a batch is expected to take; where none at its depth is known, others are scaled."""
+        known = self._at(depth)
+        whole_s = fmean(known[-RECENT:]) if known else self.full_s * self._shares[depth - 1]
+        return whole_s * (samples / self._size)
+
+    @property
+    def full_s(self) -> float:
+        """A whole batch of the full model: the median, scaled where only parts of it were trained."""
+        known = self._at(len(self._shares))
+        if known:
+            return median(known) / self._shares[-1]
+        depths = {*self._whole, *self._short}
+        return median(one / self._shares[depth - 1] for depth in depths for one in self._at(depth))
+
+    def _at(self, depth: int) -> list[float]:
+        return self._whole.get(depth) or self._short.get(depth, [])

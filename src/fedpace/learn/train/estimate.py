@@ -1,0 +1,101 @@
+"""What a client can tell about its loss around a model: its value and gradient, noise, smoothness.
+
+F is the mean loss over one batch, in eval mode, with the statistics that the client got: a function
+of the parameters alone, without draws.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpace.learn.device import drawing
+from fedpace.learn.model.layers import Bound
+from fedpace.learn.model.weights import Estimates, Weights
+
+Loss = Callable[[Any, Tensor], Tensor]
+
+_CHUNKS = 16
+
+
+def estimate(
+    bound: Bound, loss: Loss, inputs: Tensor, targets: Tensor, old: Weights
+) -> tuple[Estimates, Tensor]:
+    """Estimates at `old`, and between it and what the model holds now, w; the model stays as it is.
+
+    gradient: |grad F(old)|; noise: sigma, where sigma^2 is the variance of one sample's gradient at
+    `old` summed over its numbers, NaN for a batch of one; smoothness: |grad F(w) - grad F(old)| /
+    |w - old|; loss: F(old); slope: |F(w) - F(old)| / |w - old|; change: the same over |w - old|^2;
+    ratios are NaN where nothing moved.
+    Also grad F(old) itself, float64 and flat, where the model is.
+    """
+    point = _Point(bound, loss)
+    now = bound.read(bound.layout.depth)
+    modes = [(module, module.training) for module in bound.model.modules()]
+    bound.model.eval()
+    try:
+        with drawing(inputs.device):  # there are models that draw in eval mode
+            bound.load(old)
+            before, here = point.at(inputs, targets)
+            noise = _noise(point, inputs, targets)
+            bound.load(Weights(now.params, old.buffers, old.counters))
+            after, there = point.at(inputs, targets)
+    finally:
+        bound.load(now)
+        for module, training in modes:
+            module.training = training
+    moved = _norm(now.params.double() - old.params)
+    smoothness, slope = math.nan, math.nan
+    if moved:
+        smoothness, slope = _norm(there - here) / moved, abs(float(after - before)) / moved
+    change = slope / moved if moved else math.nan
+    return Estimates(_norm(here), noise, smoothness, float(before), change, slope), here
+
+
+class _Point:
+    """The loss as a function of a batch, at the weights that the model holds."""
+
+    def __init__(self, bound: Bound, loss: Loss) -> None:
+        self._model, self._loss = bound.model, loss
+        self._params = bound.params(bound.layout.depth)
+
+    def at(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean over the samples, and its gradient: float64, flat, zero for parameters not used."""
+        value = self._loss(self._model(inputs), targets)
+        found: tuple[Tensor | None, ...] = (None,) * len(self._params)
+        if value.requires_grad:
+            found = torch.autograd.grad(value, self._params, allow_unused=True)
+        gradient = torch.cat(
+            [
+                (torch.zeros_like(param) if grad is None else grad).reshape(-1).double()
+                for param, grad in zip(self._params, found, strict=True)
+            ]
+        )
+        return value.detach().double(), gradient
+
+
+def _noise(point: _Point, inputs: Tensor, targets: Tensor) -> float:
+    """Root of the variance of a sample's gradient, from the means of equal chunks of the batch.
+
+    The mean of s samples has a share 1/s of the variance of one: sigma^2 = s * sum_c |g_c - mean|^2 /
+    (C - 1) is without bias. Samples that fill no chunk are left out. Means and squares are carried on
+    from chunk to chunk (Welford), which takes the memory of two gradients.
+    """
+    chunks = min(_CHUNKS, len(inputs))
+    if chunks < 2:
+        return math.nan
+    size = len(inputs) // chunks
+    parts = zip(torch.split(inputs, size)[:chunks], torch.split(targets, size)[:chunks], strict=True)
+    mean, squares = torch.zeros((), dtype=torch.float64, device=inputs.device), 0.0
+    for number, (some, wanted) in enumerate(parts, 1):
+        _, gradient = point.at(some, wanted)
+        away = gradient - mean
+        mean = mean + away / number
+        squares += float(away @ (gradient - mean))
+    return math.sqrt(max(size * squares / (chunks - 1), 0.0))
+
+
+def _norm(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector))

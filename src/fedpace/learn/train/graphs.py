@@ -1,0 +1,164 @@
+"""Training steps as CUDA graphs: captured once for each part and batch size, then replayed.
+
+A small model's step is dozens of kernels of microseconds, and Python cannot launch them as quickly as
+a GPU runs them; a graph is one launch. It holds the addresses of all that it reads and writes: batches
+are copied into tensors of its own, and the optimiser's state is set back to zero for each task.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fedpace.core.errors import FedpaceError
+from fedpace.learn.device import drawing
+from fedpace.learn.settings import TrainSettings
+from fedpace.learn.train.reused import Reused, capturable
+from fedpace.learn.train.steps import Batches, Eager, Loss, Part, Steps, step
+
+
+class CannotCapture(FedpaceError):
+    """Something in a step needs the CPU, such as a branch on a value of a tensor."""
+
+
+Capture = Callable[[Callable[[], None]], Callable[[], None]]
+"""Makes a function that repeats a step. It may make the step a few times itself."""
+
+
+def cuda_steps(
+    model: nn.Module,
+    loss: Loss,
+    settings: TrainSettings,
+    params: Sequence[Tensor],
+    device: torch.device,
+) -> Steps:
+    """Steps on a GPU, as graphs where the optimiser allows it; `params` are all that may be trained.
+
+    Not where the learning rate decays: a graph holds it as a number, so each round would need its own.
+    """
+    adapted = capturable(settings)
+    if adapted is None or settings.decay:
+        return Eager(model, loss, settings)
+    return Graphs(model, loss, Reused(adapted, params), CudaCapture(device), device)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Graph:
+    """A step over tensors of its own."""
+
+    inputs: Tensor
+    targets: Tensor
+    replay: Callable[[], None]
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs.copy_(inputs)
+        self.targets.copy_(targets)
+        self.replay()
+
+
+class Graphs:
+    """Replays steps. A lone sample, and a model that cannot be captured, train without graphs.
+
+    What a model's forward does in Python beside tensors, such as counting its calls, is done at the
+    capture only. The learning rate is that of the optimisers, whatever a task begins with.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, optimisers: Reused, capture: Capture, device: torch.device
+    ) -> None:
+        self._model, self._loss, self._optimisers = model, loss, optimisers
+        self._capture: Capture | None = capture
+        self._device = device
+        self._graphs: dict[tuple[type[Part], int, int], _Graph | None] = {}
+
+    def begin(self, lr: float) -> None:
+        self._optimisers.reset()
+
+    def train(self, part: Part, batches: Batches) -> None:
+        optimiser = self._optimisers.at(part)
+        with part:
+            for inputs, targets in batches:
+                key = (type(part), part.depth, len(inputs))
+                if key not in self._graphs:
+                    self._graphs[key] = self._captured(part, optimiser, inputs, targets)
+                graph = self._graphs[key]
+                if graph is None:
+                    step(self._model, self._loss, part, optimiser, inputs, targets)
+                else:
+                    graph(inputs, targets)
+
+    def _captured(
+        self, part: Part, optimiser: Optimizer, inputs: Tensor, targets: Tensor
+    ) -> _Graph | None:
+        if self._capture is None or len(inputs) == 1:
+            return None
+        own = inputs.clone(), targets.clone()
+        try:
+            with self._kept():
+                replay = self._capture(lambda: step(self._model, self._loss, part, optimiser, *own))
+        except CannotCapture as error:
+            self._capture = None
+            warnings.warn(f"training will be slow: {error}", stacklevel=2)
+            return None
+        finally:
+            optimiser.zero_grad()  # the gradients lie in memory that all graphs share
+        return _Graph(*own, replay)
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Leave weights, buffers, the optimiser's state and generators as they are now."""
+        tensors = [*self._model.parameters(), *self._model.buffers(), *self._optimisers.tensors()]
+        copies = [tensor.detach().clone() for tensor in tensors]
+        try:
+            with drawing(self._device):
+                yield
+        finally:
+            with torch.no_grad():
+                for tensor, copy in zip(tensors, copies, strict=True):
+                    tensor.copy_(copy)
+
+
+class CudaCapture:
+    """Captures steps as CUDA graphs that share their memory: none of them runs beside another."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call, unused-ignore]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, one_step: Callable[[], None]) -> Callable[[], None]:
+        # Libraries set themselves up in the first step, and what is wrong with a model shows there.
+        self._aside(one_step)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with _waiting_refused():  # a capture that breaks off would leave generators unusable
+                self._aside(one_step)
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                one_step()
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise CannotCapture(f"a step cannot be made a CUDA graph ({reason})") from error
+        return graph.replay
+
+    def _aside(self, one_step: Callable[[], None]) -> None:
+        current = torch.cuda.current_stream()
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            one_step()
+        current.wait_stream(self._stream)
+
+
+@contextmanager
+def _waiting_refused() -> Iterator[None]:
+    """While entered, an operation that makes the CPU wait for the GPU is an error."""
+    usual = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says once that it may miss some of them
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(usual)

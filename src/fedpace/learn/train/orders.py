@@ -1,0 +1,86 @@
+"""What training on a real machine is told, by another thread, and what it tells."""
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedpace.core.commands import Work
+from fedpace.core.errors import PeerError
+
+if TYPE_CHECKING:  # so that clients which train without torch need none
+    from fedpace.learn.model.weights import Update
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A task as it begins: with a probe, or with work that comes at once.
+
+    go_on, max_epochs: after a probe, as in core's Probe.
+    """
+
+    task: int
+    version: int
+    batch_size: int
+    probe: bool = False
+    go_on: bool = True
+    max_epochs: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Outcome:
+    """What a task has come to, as core's Arrived tells it, and its update.
+
+    steps 0: no layer was done in time; then update is None, batch_s NaN, and there is nothing to send.
+    batch_s: seconds for one batch of the full model, scaled where only a part of it was trained.
+    """
+
+    depth: int
+    steps: int
+    full_steps: int
+    samples: int
+    trained: int
+    cut: bool
+    last_depth: int | None
+    width: float | None
+    batch_s: float
+    update: "Update | None"
+
+
+class Orders:
+    """What one task is told while it is trained. Safe to use from any thread; one for each task."""
+
+    def __init__(self) -> None:
+        self._told = threading.Condition()
+        self._work: Work | None = None
+        self._cancelled = False
+
+    def work(self, work: Work) -> None:
+        """Give the task its work. stop_at: by the clock that the training thread reads."""
+        with self._told:
+            if self._work is not None:
+                raise PeerError(
+                    f"a task got {work!r}, but has {self._work!r} already; send one of them"
+                )
+            self._work = work
+            self._told.notify_all()
+
+    def cancel(self) -> None:
+        """End the task at its next batch, or at once where it waits; done before, it is too late."""
+        with self._told:
+            self._cancelled = True
+            self._told.notify_all()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    @property
+    def given(self) -> bool:
+        """Whether there is something to be seen to: work, or that it is cancelled."""
+        return self._cancelled or self._work is not None
+
+    def wait(self) -> Work | None:
+        """The work, as soon as it is there; None: the task is cancelled."""
+        with self._told:
+            self._told.wait_for(lambda: self.given)
+            return None if self._cancelled else self._work

@@ -1,0 +1,255 @@
+"""One client's training: batches in a keyed order, the full model first, then the last layers."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count, islice
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedpace.core.errors import ConfigError, PolicyError
+from fedpace.core.model import ModelProfile
+from fedpace.core.random.keyed import generator, torch_seed
+from fedpace.core.schedule import step_size
+from fedpace.data.streams import Stream
+from fedpace.learn.device import at_work, drawing, open_device, upload
+from fedpace.learn.memory import keep_freed_memory
+from fedpace.learn.model.layers import Layout
+from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.model.width import Slim, slim
+from fedpace.learn.settings import TrainSettings
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.body import Body
+from fedpace.learn.train.estimate import estimate
+from fedpace.learn.train.job import Job
+from fedpace.learn.train.optimiser import check_optimiser, effort
+from fedpace.learn.train.profile import Method, profile
+
+__all__ = ["Job", "TrainSettings", "Trainer", "Update"]
+
+Batch = tuple[Tensor, Tensor]
+"""Inputs and targets."""
+
+
+class Trainer:
+    """Trains any client of a task, one job at a time, in one model instance for each width.
+
+    A result depends on the seed, the job and the weights only, not on earlier jobs. Sums inside
+    torch depend on the number of threads: see `pool.single_thread`. Model and samples are on `device`
+    (cpu, cuda or cuda:N), whose module says what it changes. Weights may lie anywhere: the last ones
+    are kept on the device, for the tasks of one round. Updates are left on it.
+    stream: how samples arrive, in the order that the task has them; None: all are there.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        settings: TrainSettings,
+        seed: int,
+        device: str = "cpu",
+        stream: Stream | None = None,
+    ) -> None:
+        check_optimiser(settings)
+        self.task = task
+        self.settings = settings
+        self.seed = seed
+        self.device = device
+        self.stream = stream
+        self._device = open_device(device)
+        model = self.new_model()
+        self.layout = Layout.trace(model, task.train[0][:2])
+        self._initial = self.layout.read(model)
+        self._samples = [one.to(self._device) for one in task.train]
+        self._whole = Body(model, self.layout, task.loss, settings, self._device)
+        self._thin: dict[float, Body] = {}
+        self._held: tuple[Weights, Weights] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Trainer, (self.task, self.settings, self.seed, self.device, self.stream)
+
+    def new_model(self) -> nn.Module:
+        """A model as the seed makes it, with all that it draws; torch's generator stays as it is."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(torch_seed(self.seed, "model"))
+            return self.task.model()
+
+    def initial(self) -> Weights:
+        """The weights that the seed gives to a new model."""
+        return self._initial
+
+    def profile(self, method: Method = "flops", widths: Sequence[float] = ()) -> ModelProfile:
+        """What each layer and each of `widths` costs.
+
+        A clock sees whole batches and the optimiser, operations are counted for two samples. It is
+        found on the CPU, whatever trains: a run's times do not depend on the device.
+        """
+        samples = self.settings.batch_size if method == "clock" else 2
+        inputs, targets = (one[:samples] for one in self.task.train)
+        model, loss = self.new_model(), self.task.loss
+        return profile(model, self.layout, inputs, targets, loss, method, widths, self.settings)
+
+    def slim(self, width: float) -> Slim:
+        """The model with a share of its channels, on the CPU and at its initial weights."""
+        return slim(self.new_model(), self.layout, self.task.train[0][:2], width)
+
+    def run(self, job: Job, weights: Weights) -> Update:
+        """Train from the full model's `weights`; the update carries the last `depth` layers.
+
+        The optimiser is new for each task. Between the full steps and the others, the layers that
+        are frozen from then on go back to `weights`; the state of the others' optimiser lives on.
+        """
+        self.check(job.task, job.depth, job.width)
+        body = self.body(job.width)
+        with self.begun(body, job.client, job.task, job.version, weights) as old:
+            batches = _Noted(self._batches(job))
+            _train(body, job, old, batches)
+            return self.update(body, old, job.depth, job.steps, job.width, job.estimate, batches.last)
+
+    def check(self, task: int, depth: int, width: float | None) -> None:
+        """Refuse what the model cannot be trained at."""
+        full = self.layout.depth
+        if depth > full:
+            raise PolicyError(f"task {task} has depth {depth}, but the model has {full} layers")
+        if width is not None and depth < full:
+            raise PolicyError(
+                f"task {task} has width {width} and depth {depth} of {full}; "
+                "a thinner model is trained in full depth"
+            )
+
+    def body(self, width: float | None) -> Body:
+        """The model that tasks of that width are trained in; None is the full one."""
+        return self._whole if width is None else self._thinner(width)
+
+    @contextmanager
+    def begun(
+        self, body: Body, client: int, task: int, version: int, weights: Weights
+    ) -> Iterator[Weights]:
+        """While entered, `body` trains a task that starts from its part of `weights`; gives that."""
+        if self._device.type == "cpu":
+            keep_freed_memory()
+        seed = torch_seed(self.seed, "train", client, task)
+        with at_work(self._device, self.settings.precision), drawing(self._device, seed):
+            old = body.take(self._here(weights))
+            body.bound.load(old)
+            body.begin(step_size(self.settings.lr, self.settings.decay, version))
+            yield old
+
+    def update(
+        self,
+        body: Body,
+        old: Weights,
+        depth: int,
+        steps: int,
+        width: float | None,
+        wanted: Literal["numbers", "gradient"] | None,
+        last: Batch | None,
+    ) -> Update:
+        """What `steps` steps, the last of them on the batch `last`, made of a task's `old` weights.
+
+        wanted: the estimate that goes with it.
+        """
+        found, gradient = None, None
+        if wanted and last:
+            found, gradient = estimate(body.bound, self.task.loss, *last, old)
+        new = body.bound.read(depth).on(self._device)
+        return Update(
+            depth,
+            new.params.sub_(old.params[body.layout.start(depth).params :]),
+            new.buffers,
+            new.counters,
+            effort(self.settings, steps),
+            width,
+            found,
+            gradient.float() if gradient is not None and wanted == "gradient" else None,
+        )
+
+    def samples(self, job: Job) -> np.ndarray:
+        """Places of the samples that a job draws its batches from."""
+        if self.task.clients is None:
+            raise ConfigError(
+                f"task {self.task.name!r} is not divided among clients; call task.divided"
+            )
+        if not 0 <= job.client < len(self.task.clients):
+            raise PolicyError(f"client {job.client} does not exist; there are {len(self.task.clients)}")
+        samples = self.task.clients[job.client]
+        return samples if job.seen is None else samples[self._kept(job, job.seen)]
+
+    def epochs(self, client: int, task: int, samples: np.ndarray) -> Iterator[np.ndarray]:
+        """A client's samples as a task goes through them, an order of its own for each epoch."""
+        for epoch in count():
+            yield samples[
+                generator(self.seed, "batches", client, task, epoch).permutation(len(samples))
+            ]
+
+    def gather(self, places: np.ndarray) -> Batch:
+        """Samples of the task, on the device."""
+        return self.pick(upload(torch.from_numpy(places), self._device))
+
+    def pick(self, places: Tensor) -> Batch:
+        """Samples of the task, by places that are on the device."""
+        inputs, targets = (one.index_select(0, places) for one in self._samples)
+        return inputs, targets
+
+    def _thinner(self, width: float) -> Body:
+        if width not in self._thin:
+            made = self.slim(width)
+            self._thin[width] = Body.thin(made, self.task.loss, self.settings, self._device)
+        return self._thin[width]
+
+    def _here(self, weights: Weights) -> Weights:
+        """The weights on the device; those of one round, from which many tasks start, come once."""
+        if self._device.type == "cpu":
+            return weights.on(self._device)
+        if self._held is None or self._held[0] is not weights:
+            self._held = weights, weights.on(self._device)
+        return self._held[1]
+
+    def _batches(self, job: Job) -> Iterator[Batch]:
+        """`job.steps` batches: every epoch in its own keyed order, its last batch may be short."""
+        left = job.steps
+        for order in self.epochs(job.client, job.task, self.samples(job)):
+            inputs, targets = self.gather(order[: left * job.batch_size])
+            size = job.batch_size
+            for pair in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
+                yield pair
+                left -= 1
+            if left <= 0:
+                return
+
+    def _kept(self, job: Job, seen: int) -> np.ndarray:
+        """Places in its client's order of arrival that a job draws its batches from."""
+        if self.stream is None:
+            raise ConfigError(
+                f"client {job.client} has seen {seen} samples by task {job.task}, but this trainer's "
+                "data does not arrive over time; give it the run's stream"
+            )
+        return self.stream.held(job.client, seen)
+
+
+class _Noted:
+    """Batches on their way, of which the last one is kept."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batches = batches
+        self.last: Batch | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        self.last = next(self._batches)
+        return self.last
+
+
+def _train(body: Body, job: Job, old: Weights, batches: Iterator[Batch]) -> None:
+    full = body.layout.depth
+    if job.full_steps and job.depth < full:
+        body.steps.train(body.cut(full), islice(batches, job.full_steps))
+        body.bound.load(old, keep=job.depth)
+    if job.last_depth is None:
+        body.steps.train(body.cut(job.depth), batches)
+    else:
+        body.steps.train(body.cut(job.depth), islice(batches, job.steps - 1))
+        body.steps.train(body.stopped(job.last_depth), batches)

@@ -1,0 +1,1 @@
+"""Keys: the authority that makes them, and the checks of every call."""

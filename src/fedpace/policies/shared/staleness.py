@@ -1,0 +1,69 @@
+"""How much an update counts that was trained on an old model: the one place where it is decided.
+
+Staleness d is the number of versions that the model has had since the client downloaded it: 0 for a
+fresh update. A factor multiplies the update's weight once, when the update is used, and never the
+settings that it was made from. Every factor is 1 for d = 0, at most 1, and never grows with d.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fedpace.core.errors import ConfigError
+from fedpace.policies.shared.checks import at_least
+
+MOST_EXPONENT = 20.0
+"""Beyond it an update that is a few thousand versions old would weigh nothing at all in floats."""
+
+
+def polynomial(staleness: int, exponent: float) -> float:
+    """s(d) = (d + 1)^(-a).
+
+    FedAsync (Xie et al., 2019), section 5.2, "polynomial"; FedBuff (Nguyen et al., 2022) has a = 1/2;
+    FedCompass (Li et al., 2024), appendix E.2, multiplies it by a constant of its own.
+    """
+    return float((staleness + 1) ** -exponent)
+
+
+def hinge(staleness: int, slope: float, free: int) -> float:
+    """s(d) = 1 up to d = b, then 1 / (a (d - b) + 1).
+
+    FedAsync, section 5.2, "hinge".
+    """
+    return 1.0 if staleness <= free else 1.0 / (slope * (staleness - free) + 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """The factor s(d) of every policy that uses old updates; the defaults are FedAsync's."""
+
+    kind: Annotated[
+        Literal["polynomial", "constant", "hinge"], "how an update's weight falls with its staleness d"
+    ] = "polynomial"
+    exponent: Annotated[float, "polynomial: a in (d + 1)^(-a)"] = 0.5
+    slope: Annotated[float, "hinge: a in 1 / (a (d - b) + 1)"] = 10.0
+    free: Annotated[int, "hinge: b, the staleness up to which nothing is lost"] = 4
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("polynomial", "constant", "hinge"):
+            raise ConfigError(
+                f"staleness.kind is {self.kind!r}; set it to polynomial, constant or hinge"
+            )
+        if not 0 <= self.exponent <= MOST_EXPONENT:
+            raise ConfigError(
+                f"staleness.exponent is {self.exponent}; set it between 0 and {MOST_EXPONENT:g}"
+            )
+        at_least("staleness.slope", self.slope, 0)
+        at_least("staleness.free", self.free, 0)
+
+    def __call__(self, staleness: int) -> float:
+        match self.kind:
+            case "polynomial":
+                return polynomial(staleness, self.exponent)
+            case "hinge":
+                return hinge(staleness, self.slope, self.free)
+            case "constant":
+                return 1.0
+
+
+POLYNOMIAL = Staleness()
+"""The default of every policy: (d + 1)^(-1/2)."""

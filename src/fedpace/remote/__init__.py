@@ -1,0 +1,1 @@
+"""Real time, whatever carries the messages: world, reports, spool, resume."""

@@ -1,0 +1,424 @@
+"""The real world: machines that carry out commands, as a run sees them.
+
+What clients report is put into one inbox, with the time at which it came, and told in that order by
+`next`, which waits for it. Everything else here happens in the thread of the run. Reports that have
+come by the time of a timer go before it.
+
+A client whose connection broke is not gone yet: if the same process comes back in time, its tasks go
+on and the policy hears nothing of it. Who comes back as another process has left and joined.
+"""
+
+import heapq
+import json
+import logging
+import math
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from fedpace.core.commands import (
+    Aggregate,
+    Blend,
+    Cancel,
+    CancelTimer,
+    Command,
+    Drop,
+    Evaluate,
+    Finish,
+    Measure,
+    Note,
+    Probe,
+    SetTimer,
+    Train,
+)
+from fedpace.core.errors import FedpaceError, JournalError, PeerError, PolicyError
+from fedpace.core.events import (
+    Arrived,
+    Event,
+    Failed,
+    Joined,
+    Left,
+    Measured,
+    Profiled,
+    Started,
+    Timer,
+)
+from fedpace.core.run import Tick
+from fedpace.remote.clock import Clock, Moments
+from fedpace.remote.desk import REFUSED, SHUT_OUT, Desk
+from fedpace.remote.models import Models
+from fedpace.remote.reports import Came, Gone, Knock, Place, Report, Stopped, Ways
+from fedpace.remote.settings import ServeSettings
+from fedpace.remote.spool import Spool
+
+log = logging.getLogger("fedpace.server")
+
+BACK = "the server is back"
+"""A timer that no policy has set: what a journal has, as ignored, where a run was gone on with."""
+MOST_UNHEARD = 100
+"""Reports of one client that may wait here; it has a task at a time, and a few reports on each."""
+_LONG_S = 3600.0
+
+
+class World:
+    """Clients and their tasks in real time; see core's World.
+
+    places: how many clients there can be; folder: for what must survive the process; clock: seconds
+    that never run backwards; layers: of the model, None: not known here.
+    """
+
+    def __init__(
+        self,
+        places: int,
+        settings: ServeSettings,
+        models: Models,
+        spool: Spool,
+        ways: Ways,
+        folder: Path,
+        flush: Callable[[], None],
+        clock: Clock = time.monotonic,
+        layers: int | None = None,
+    ) -> None:
+        self._most = places
+        self._wait_for = min(settings.wait_for or places, places)
+        self._models, self._spool, self._ways = models, spool, ways
+        self._names = folder / "clients.json"
+        self._flush = flush
+        self._time = Moments(clock, settings.hold_s)
+        self.desk = Desk(settings, models, spool, ways, clock, layers)
+        self.desk.places.extend(Place(name) for name in _read_names(self._names))
+        self._inbox: deque[tuple[float, Report]] = deque()
+        self._unheard: Counter[int] = Counter()
+        """Client -> its reports in the inbox."""
+        self._news = threading.Condition()
+        self._stop: str | None = None
+        self._over: FedpaceError | None = None
+        self._due: deque[Event] = deque()
+        self._timers: dict[str, float] = {}
+        self._ticks: list[float] = []
+        self.used: list[int] = []
+        """Tasks whose updates are in the models, and still in the spool."""
+
+    # For any thread
+
+    def put(self, report: Report) -> None:
+        """Tell the run; PeerError where a client reports faster than it can be heard."""
+        with self._news:
+            if self._over is not None:
+                _decline(report, self._over)
+                return
+            if isinstance(report, Profiled | Arrived | Failed):
+                if self._unheard[report.client] >= MOST_UNHEARD:
+                    raise PeerError(f"{MOST_UNHEARD} reports wait to be heard; no more are taken")
+                self._unheard[report.client] += 1
+            self._inbox.append((self._time.clock(), report))
+            self._news.notify()
+
+    def close(self, why: FedpaceError) -> None:
+        """Nobody listens any more: who waits for an answer, or will ask, is told so."""
+        with self._news:
+            self._over = self._over or why
+            for _, report in self._inbox:
+                _decline(report, why)
+            self._inbox.clear()
+
+    def stop(self, reason: str) -> None:
+        """Let the run end where it is, to be gone on with later."""
+        with self._news:
+            self._stop = reason
+            self._news.notify()
+
+    def wants(self, client: int, task: int) -> bool:
+        """Whether an update of this task is to be had from this client."""
+        return self.desk.wants(client, task)
+
+    @property
+    def places(self) -> list[Place]:
+        """By the clients' numbers."""
+        return self.desk.places
+
+    @property
+    def started(self) -> bool:
+        return self._time.started
+
+    def now(self) -> float:
+        return self._time.now()
+
+    # What the run sees
+
+    @property
+    def settled(self) -> bool:
+        return not self._due
+
+    def tick_at(self, at: float) -> None:
+        heapq.heappush(self._ticks, at)
+
+    def next(self) -> Event | Tick | None:
+        while not self._due:
+            what = self._wait()
+            if isinstance(what, Tick | Timer):
+                return what
+            self._hear(*what)
+        return self._due.popleft()
+
+    def carry_out(self, command: Command, at: float) -> None:
+        self.flush()  # what others are told is on disk first
+        self.keep_books(command)
+        match command:
+            case Probe(client=client) | Train(client=client):
+                self._ways.give(client, command, self._left_s(command))
+            case Cancel(client=client):
+                self._ways.give(client, command, None)
+            case Measure():
+                self._answer(command.request, self._models.measure(command))
+            case Evaluate():
+                self._answer(command.request, self._models.evaluate(command.slot))
+            case Note(text=text):
+                log.debug("%s", text)
+            case Finish(reason=reason):
+                log.info("the policy ends the run: %s", reason)
+
+    def thank(self) -> None:
+        """Tell clients that their updates are safe; what is said here is on disk."""
+        self.flush()
+        for client, task in self.desk.thanks:
+            self._ways.accepted(client, task)
+        self.desk.thanks.clear()
+
+    def flush(self, how: Callable[[], None] | None = None) -> None:
+        """Bring the journal to disk; where that is full, wait for room. how: instead of the usual."""
+        told = False
+        while True:
+            try:
+                (how or self._flush)()
+                return
+            except OSError as error:
+                if not told:
+                    log.error("the journal cannot be written: %s; the run waits until it can", error)
+                told = True
+            with self._news:
+                if self._stop is not None:  # not Stopped: what the journal says may not be done yet
+                    raise JournalError(
+                        f"{self._stop}, while the journal could not be written; make room and resume"
+                    )
+                self._news.wait(1.0)
+
+    # Books: also kept while a journal is retraced
+
+    def keep_books(self, command: Command, learn: bool = True) -> None:
+        """What a command changes here. learn: False where the models have it already."""
+        match command:
+            case Probe() | Train():
+                self.desk.give(command, learn)
+            case Cancel():
+                self.desk.close(self.places[command.client], command.task)
+                self.desk.forget(command.task, learn)
+            case Drop():
+                self.desk.forget(command.task, learn)
+            case SetTimer():
+                self._timers[command.name] = command.at
+            case CancelTimer():
+                self._timers.pop(command.name, None)
+            case Aggregate():
+                if learn:
+                    self._models.aggregate(command)
+                for task in command.tasks:
+                    self.desk.arrived.pop(task, None)
+                self.used.extend(command.tasks)
+            case Blend() if learn:
+                self._models.blend(command)
+
+    def keep_event(self, event: Event, learn: bool = True) -> None:
+        """What an event of a journal changes here."""
+        if isinstance(event, Joined | Left | Arrived | Failed) and event.client >= len(self.places):
+            raise JournalError(f"{self._names} does not name client {event.client}; it is damaged")
+        match event:
+            case Started():
+                self._time.started = True
+            case Joined():
+                place = self.places[event.client]
+                place.online = place.joined = True
+                place.samples, place.most = event.samples, event.most
+            case Left():
+                place = self.places[event.client]
+                place.online = place.joined = False
+            case Arrived():
+                self.desk.close(self.places[event.client], event.task)
+                self.places[event.client].updates += 1
+                self.desk.arrived[event.task] = event.client
+                path = self._spool.path(event.task)
+                if learn and path is not None:  # else it was dropped, or aggregating it will fail
+                    self._models.take(event.task, path)
+                    self._models.arrived(event.task)
+            case Failed():
+                place = self.places[event.client]
+                self.desk.close(place, event.task)
+                self.desk.forget(event.task, learn)
+                if event.reason.startswith(REFUSED):
+                    self.desk.count_refusal(place)
+            case Timer():
+                self._timers.pop(event.name, None)
+        self._time.retrace(event.at)
+
+    def go_on(self, at: float) -> None:
+        """The journal is retraced up to `at`: time goes on once clients are back, or after a while."""
+        self._time.go_on(at, [client for client, place in enumerate(self.places) if place.online])
+        for client, place in enumerate(self.places):
+            if not place.online:  # the server went down while it told that they had left
+                self._due.extend(self.desk.fail_all(client, at))
+        given = {task for place in self.places for task in place.orders}
+        self._spool.keep_only({*self.desk.arrived, *given, *self.used})
+        if self.started:  # so that the run looks at itself: it may have been over
+            self._due.append(Timer(at, BACK))
+
+    def answer_again(self, commands: Iterable[Command]) -> None:
+        """Answer what was asked when the server went down."""
+        for command in commands:
+            if isinstance(command, Evaluate):
+                self._answer(command.request, self._models.evaluate(command.slot))
+            elif isinstance(command, Measure):
+                try:
+                    values: Iterable[float | None] = self._models.measure(command)
+                except PolicyError:  # of updates that have been used since
+                    values = [None] * len(command.tasks)
+                self._answer(command.request, values)
+
+    # Inside
+
+    def _wait(self) -> tuple[float, Report] | Tick | Timer:
+        """The next report with its time, or a timer that has run out."""
+        with self._news:
+            while True:
+                if self._stop is not None:
+                    raise Stopped(self._stop)
+                stands_s = self._time.left_s()
+                runs = self._time.run
+                name = min(self._timers, key=lambda one: self._timers[one], default=None)
+                timer = math.inf if name is None or not runs else self._timers[name]
+                tick = self._ticks[0] if self._ticks and runs else math.inf
+                soonest, now = min(timer, tick), self.now()
+                if self._inbox and (now < soonest or self._time.is_by(self._inbox[0][0], soonest)):
+                    stamp, report = self._inbox.popleft()
+                    if isinstance(report, Profiled | Arrived | Failed):
+                        self._unheard[report.client] -= 1
+                    return stamp, report
+                if now >= soonest:
+                    break
+                left_s = stands_s or soonest - now
+                self._news.wait(None if left_s == math.inf else min(left_s, _LONG_S))
+        if timer <= tick and name is not None:
+            del self._timers[name]
+            return Timer(self._now(), name)
+        heapq.heappop(self._ticks)
+        return Tick(self._now())
+
+    def _now(self) -> float:
+        """For an event that happens here."""
+        return self._time.at(self._time.clock())
+
+    def _hear(self, stamp: float, report: Report) -> None:
+        match report:
+            case Knock(name=name, answer=answer):
+                if answer.set_running_or_notify_cancel():  # else it has hung up
+                    try:
+                        answer.set_result(self._number(name))
+                    except (PeerError, OSError) as error:
+                        answer.set_exception(error)
+            case Came():
+                self._come(stamp, report)
+            case Gone(client=client, reason=reason):
+                self._time.is_back(client)
+                if self.places[client].online:
+                    log.info("%s has left: %s", self.places[client].name, reason)
+                    self._leave(stamp, client)
+            case Profiled() | Arrived() | Failed():
+                self._due.extend(self.desk.listen(replace(report, at=self._time.at(stamp))))
+
+    def _come(self, stamp: float, came: Came) -> None:
+        client, place = came.client, self.places[came.client]
+        self._time.is_back(client)
+        waits = came.answer.set_running_or_notify_cancel()
+        if self.desk.is_shut_out(place):
+            if waits:
+                came.answer.set_exception(PeerError(SHUT_OUT.format(place.name)))
+            return
+        if place.online and came.known and place.instance in ("", came.instance):
+            place.instance = came.instance
+            if waits:
+                came.answer.set_result(tuple(place.orders))
+            for orders in place.orders.values():
+                for order in orders:
+                    self._ways.give(client, order, self._left_s(order))
+            log.info("%s is back and goes on with %d tasks", place.name, len(place.orders))
+            self._start_if_all_are_here()
+            return
+        if place.online:
+            log.info("%s was started anew", place.name)
+            self._leave(stamp, client)
+        place.samples, place.most, place.instance = came.samples, came.most, came.instance
+        place.online = True
+        if waits:
+            came.answer.set_result(())
+        log.info("%s has joined with %d samples, as client %d", place.name, came.samples, client)
+        if self.started:
+            place.joined = True
+            self._due.append(Joined(self._time.at(stamp), client, came.samples, came.most))
+        self._start_if_all_are_here()
+
+    def _start_if_all_are_here(self) -> None:
+        if self.started or sum(place.online for place in self.places) < self._wait_for:
+            return
+        self._time.begin()
+        for client, place in enumerate(self.places):
+            if place.online and not place.joined:
+                place.joined = True
+                self._due.append(Joined(0.0, client, place.samples, place.most))
+        self._due.append(Started(0.0))
+        log.info("the run begins")
+
+    def _leave(self, stamp: float, client: int) -> None:
+        self._due.extend(self.desk.leave(client, self._time.at(stamp)))
+
+    def _answer(self, request: int, values: Iterable[float | None]) -> None:
+        known = tuple(one if one is not None and math.isfinite(one) else None for one in values)
+        self._due.append(Measured(self._now(), request, known))
+
+    def _left_s(self, command: Probe | Train) -> float | None:
+        if isinstance(command, Probe) or command.work.stop_at is None:
+            return None
+        return command.work.stop_at - self.now()
+
+    def _number(self, name: str) -> int:
+        """The number of a client; the next free one for a new name."""
+        for number, place in enumerate(self.places):
+            if place.name == name:
+                if self.desk.is_shut_out(place):
+                    raise PeerError(SHUT_OUT.format(name))
+                return number
+        if len(self.places) >= self._most:
+            raise PeerError(f"this federation has {self._most} places, and all are taken")
+        temporary = self._names.with_suffix(".tmp")
+        with temporary.open("w") as file:
+            file.write(json.dumps([place.name for place in self.places] + [name]))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._names)
+        self.places.append(Place(name))
+        return len(self.places) - 1
+
+
+def _decline(report: Report, why: FedpaceError) -> None:
+    """Tell who waits for an answer that there will be none."""
+    if isinstance(report, Knock | Came) and report.answer.set_running_or_notify_cancel():
+        report.answer.set_exception(why)
+
+
+def _read_names(path: Path) -> list[str]:
+    try:
+        return list(json.loads(path.read_text())) if path.exists() else []
+    except ValueError as error:
+        raise JournalError(f"{path} is damaged: {error}; start over with --overwrite") from error

@@ -1,0 +1,195 @@
+"""Several policies on the same data, fleet and seeds, in processes side by side."""
+
+import multiprocessing
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from time import monotonic
+
+from fedpace.runs.simulate import check_device, context_of, open_result, simulate
+from fedpace.runs.config import Config, policy_plan
+from fedpace.core.errors import ConfigError, FedpaceError
+from fedpace.core.journal import JOURNAL, part_path
+from fedpace.core.model import ModelProfile
+from fedpace.core.host import cores, end_with_parent
+from fedpace.core.run import Standing
+from fedpace.report.summary import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One run of a comparison."""
+
+    label: str
+    seed: int
+    folder: Path
+
+
+Progress = Callable[[Entry, Standing], None]
+
+_JOBS_ON_A_GPU = 4  # they take turns; more would only take memory
+
+
+def labels(config: Config) -> list[str]:
+    """The policies to compare, in order; all that are wrong are found before anything runs."""
+    chosen = list(config.compare.policies or config.policies)
+    if not chosen:
+        raise ConfigError("there is nothing to compare; set compare.policies or give --policies a,b,c")
+    for label in chosen:
+        if not re.fullmatch(r"[\w.-]*\w[\w.-]*", label):
+            raise ConfigError(f"label {label!r} cannot name a folder; use letters, digits and . _ -")
+        if chosen.count(label) > 1:
+            raise ConfigError(f"policy {label!r} is named twice; give another setting its own label")
+        plan = policy_plan(config, label)
+        # The real model takes a while, and no setting depends on it.
+        stand_in = ModelProfile.even(2, 2).squared(plan.kind.widths(plan.settings))
+        plan.kind(plan.settings, context_of(plan, config.seed, config.clients, stand_in))
+    return chosen
+
+
+def compare(
+    config: Config,
+    out: Path,
+    *,
+    jobs: int | None = None,
+    device: str = "cpu",
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, list[Summary]]:
+    """Run every policy with every seed; the summaries of each label, in the order of seeds.
+
+    Seeds are paired: run i of every policy sees the same data, fleet and initial weights.
+    jobs: runs at the same time; by default one a core, fewer on a GPU. Results do not depend on it.
+    device: where clients train, as in `simulate`.
+    """
+    seeds = range(config.seed, config.seed + config.compare.seeds)
+    todo = [Entry(name, s, out / name / f"seed-{s}") for s in seeds for name in labels(config)]
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"jobs is {jobs}; set it to 1 or more")
+    check_device(device)
+    if not (resume or overwrite):
+        _check_free(todo)
+    spawn = multiprocessing.get_context("spawn")
+    standings, stop = spawn.SimpleQueue(), spawn.Event()
+    usual = cores() if device == "cpu" else min(cores(), _JOBS_ON_A_GPU)
+    count = min(jobs or usual, len(todo))
+    with ProcessPoolExecutor(count, spawn, _start_worker, (standings, stop)) as pool:
+        futures = [
+            pool.submit(
+                _one, number, replace(config, seed=entry.seed), entry, device, resume, overwrite
+            )
+            for number, entry in enumerate(todo)
+        ]
+        try:
+            _follow(futures, todo, standings, progress)
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    groups: dict[str, list[Summary]] = {}
+    for entry in todo:
+        groups.setdefault(entry.label, []).append(open_result(entry.folder).summary)
+    return groups
+
+
+def _check_free(todo: Sequence[Entry]) -> None:
+    for entry in todo:
+        if (entry.folder / JOURNAL).exists() or part_path(entry.folder / JOURNAL).exists():
+            raise ConfigError(
+                f"{entry.folder} holds a run already; use --resume, --overwrite or another folder"
+            )
+
+
+def _follow(
+    futures: Sequence["Future[None]"],
+    todo: Sequence[Entry],
+    standings: "SimpleQueue[tuple[int, Standing]]",
+    progress: Progress | None,
+) -> None:
+    """Pass progress on until all runs are done; the first error ends it."""
+    going_on = set(futures)
+    while going_on:
+        done, going_on = wait(going_on, timeout=0.2, return_when="FIRST_COMPLETED")
+        while not standings.empty():
+            number, standing = standings.get()
+            if progress is not None:
+                progress(todo[number], standing)
+        for future in done:
+            entry = todo[futures.index(future)]
+            where = f"{entry.label}, seed {entry.seed}"
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                raise FedpaceError(
+                    f"{where}: its process was killed; go on with --resume, with fewer --jobs if "
+                    f"memory ran out"
+                ) from error
+            except FedpaceError as error:
+                raise type(error)(f"{where}: {error}") from error
+
+
+# What follows runs in the workers.
+
+
+class _Stopped(Exception):
+    """Another run has failed, and this one is not wanted any more."""
+
+
+@dataclass
+class _Line:
+    """What a worker has of its parent; an initialiser has no other way to hand it to later calls."""
+
+    standings: "SimpleQueue[tuple[int, Standing]]"
+    stop: Event
+
+
+_line: _Line | None = None
+
+
+def _start_worker(standings: "SimpleQueue[tuple[int, Standing]]", stop: Event) -> None:
+    global _line
+    _line = _Line(standings, stop)
+    end_with_parent()
+
+
+class _Teller:
+    """A watch that tells the parent where the run stands, a few times a second."""
+
+    def __init__(self, number: int, line: _Line) -> None:
+        self._number, self._line = number, line
+        self._told_at = 0.0
+        self.last: Standing | None = None
+
+    def __call__(self, standing: Standing) -> None:
+        self.last = standing
+        if monotonic() - self._told_at > 0.25:
+            self.tell()
+
+    def tell(self) -> None:
+        self._told_at = monotonic()
+        if self._line.stop.is_set():
+            raise _Stopped
+        if self.last is not None:
+            self._line.standings.put((self._number, self.last))
+
+
+def _one(number: int, config: Config, entry: Entry, device: str, resume: bool, overwrite: bool) -> None:
+    if _line is None:
+        raise FedpaceError("this process is no worker")
+    teller = _Teller(number, _line)
+    simulate(
+        config,
+        policy=entry.label,
+        out=entry.folder,
+        device=device,
+        resume=resume,
+        overwrite=overwrite,
+        watches=(teller,),
+    )
+    teller.tell()

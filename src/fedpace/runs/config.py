@@ -1,0 +1,290 @@
+"""The configuration of a run: TOML tables, each read into a frozen settings dataclass.
+
+A wrong key, type or value is one line that says where, what was expected and what is near.
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedpace.runs import plugins
+from fedpace.core.budget import Budget
+from fedpace.core.errors import ConfigError, nearest, unknown
+from fedpace.core.stops import EvaluateSettings, StopSettings
+from fedpace.data.partition import PartitionSettings
+from fedpace.data.streams import StreamSettings
+from fedpace.learn.settings import ServerSettings, TrainSettings
+from fedpace.remote.settings import ServeSettings
+
+T = TypeVar("T")
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareSettings:
+    policies: Annotated[tuple[str, ...], "labels of [policies] to compare"] = ()
+    seeds: Annotated[int, "runs of each policy; run i has seed + i, the same for all"] = 3
+    targets: Annotated[tuple[float, ...], "accuracies whose first time is reported"] = ()
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ConfigError(f"compare.seeds is {self.seeds}; set it to 1 or more")
+        for target in self.targets:
+            if not 0 < target <= 1:
+                raise ConfigError(f"compare.targets has {target}; accuracy is a share, set it in 0..1")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a run depends on. Two runs of equal configs give equal journals."""
+
+    name: Annotated[str, "heading of tables and figures"] = "run"
+    seed: Annotated[int, "all randomness comes from it"] = 0
+    clients: Annotated[int, "clients in the fleet"] = 64
+    policy: Annotated[str, "label in [policies], or name of a policy with its defaults"] = "timelyfl"
+    policies: Annotated[
+        Mapping[str, Table],
+        "settings by label; `use` names a policy, tables train, server, stop and budget override the "
+        "run's",
+    ] = field(default_factory=dict)
+    task: Annotated[Table, "`kind` and its settings"] = field(
+        default_factory=lambda: {"kind": "fashion-mnist"}
+    )
+    fleet: Annotated[Table, "`kind` and its settings"] = field(
+        default_factory=lambda: {"kind": "phones"}
+    )
+    profile: Annotated[
+        Literal["flops", "clock", "ideal", "even"],
+        "where layer costs come from: counted, timed, by size, or the same for every layer",
+    ] = "flops"
+    timing_only: Annotated[bool, "no training: who does what when"] = False
+    partition: PartitionSettings = field(default_factory=PartitionSettings)
+    stream: StreamSettings = field(default_factory=StreamSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
+    evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    stop: StopSettings = field(default_factory=StopSettings)
+    budget: Budget = field(default_factory=Budget)
+    serve: ServeSettings = field(default_factory=ServeSettings)
+    compare: CompareSettings = field(default_factory=CompareSettings)
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise ConfigError(f"clients is {self.clients}; set it to 1 or more")
+
+
+@dataclass(frozen=True)
+class PolicyPlan:
+    """One entry of [policies], with everything that it overrides filled in."""
+
+    label: str
+    use: str
+    kind: type[Any]
+    settings: Any
+    train: TrainSettings
+    server: ServerSettings
+    stop: StopSettings
+    budget: Budget
+
+
+def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[str] = ()) -> Config:
+    """A config from a TOML file or a mapping, with `key=value` overrides on top."""
+    if isinstance(source, Config):
+        if tuple(overrides):
+            raise ConfigError("overrides need a file or a mapping, not a finished config")
+        return source
+    config = build(Config, _with_costs(read(source, overrides)), "")
+    for label in config.policies:
+        policy_plan(config, label)
+    return config
+
+
+def read(source: "Mapping[str, Any] | str | Path", overrides: Iterable[str] = ()) -> Table:
+    """The table of a TOML file or a mapping, with `key=value` overrides on top."""
+    table = dict(source) if isinstance(source, Mapping) else _read(Path(source))
+    for override in overrides:
+        table = _override(table, override)
+    return table
+
+
+def build(kind: type[T], table: Any, where: str) -> T:
+    """A settings dataclass from a table; errors name the key as it stands in the file."""
+    _check_keys(kind, table, where)
+    try:
+        # Strict by way of JSON: a list may become a tuple, but "3" is no number and true not 1.
+        return TypeAdapter(kind).validate_json(json.dumps(plain(table)), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = _join(where, ".".join(str(part) for part in first["loc"] if not _is_arm(part)))
+        if first["type"] == "missing":
+            raise ConfigError(f"{key} is missing; set it") from None
+        raise ConfigError(f"{key} is {first['input']!r}: {first['msg'].lower()}") from None
+    except TypeError as error:
+        raise ConfigError(f"{where or 'the config'} holds what no config can: {error}") from None
+    except ConfigError as error:
+        for name, inner, own in _tables(kind, table):
+            build(inner, own, _join(where, name))  # says where, if the mistake is in there
+        raise ConfigError(f"[{where}] {error}" if where else str(error)) from None
+
+
+def policy_plan(config: Config, label: str) -> PolicyPlan:
+    """The policy behind a label, its settings checked."""
+    table, where = config.policies.get(label, {}), f"policies.{label}"
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} is {table!r}; expected a table")
+    if label not in config.policies and ":" not in label and label not in plugins.names("policies"):
+        raise unknown("policy", label, {*config.policies, *plugins.names("policies")})
+    rest = _with_costs(dict(table))
+    use = rest.pop("use", label)
+    train = build(TrainSettings, _merged(config.train, rest.pop("train", {})), f"{where}.train")
+    server = build(ServerSettings, _merged(config.server, rest.pop("server", {})), f"{where}.server")
+    budget = build(Budget, _merged(config.budget, rest.pop("budget", {})), f"{where}.budget")
+    stop = build(StopSettings, _merged(config.stop, rest.pop("stop", {})), f"{where}.stop")
+    stop = stop.with_an_end(budget)
+    kind = plugins.load("policies", use)
+    settings = build(kind.Settings, rest, where)
+    return PolicyPlan(label, use, kind, settings, train, server, stop, budget)
+
+
+def plugin(group: Literal["tasks", "fleets"], table: Table, where: str) -> tuple[Any, Any]:
+    """The class that `kind` names, and its settings from the rest of the table."""
+    rest = dict(table)
+    if "kind" not in rest:
+        raise ConfigError(f"[{where}] has no kind; set it to one of {', '.join(plugins.names(group))}")
+    kind = plugins.load(group, rest.pop("kind"))
+    return kind, build(kind.Settings, rest, where)
+
+
+def plain(settings: Any) -> Any:
+    """Settings as values that JSON and TOML have; what is None is left out."""
+    if is_dataclass(settings) and not isinstance(settings, type):
+        pairs = ((item.name, getattr(settings, item.name)) for item in fields(settings))
+        return {name: plain(value) for name, value in pairs if value is not None}
+    if isinstance(settings, Mapping):
+        return {key: plain(value) for key, value in settings.items()}
+    if isinstance(settings, (tuple, list)):
+        return [plain(value) for value in settings]
+    return settings
+
+
+def _read(path: Path) -> Table:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}; give the path of a TOML config") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; give the path of a TOML config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def _override(table: Table, override: str) -> Table:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set {override!r}: write it as key=value, such as stop.rounds=50")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    return _for_all(table, key.split("."), value, override)
+
+
+def _for_all(table: Table, path: list[str], value: Any, override: str) -> Table:
+    """The table with the override; one for a table that policies override also beats what they say."""
+    table = _with(table, path, value, override)
+    policies = table.get("policies")
+    if path[0] in {"train", "server", "stop", "budget"} and isinstance(policies, dict):
+        table = table | {
+            "policies": {
+                label: _with(own, path, value, override) if _has(own, path) else own
+                for label, own in policies.items()
+            }
+        }
+    return table
+
+
+def _has(table: Any, path: list[str]) -> bool:
+    for key in path:
+        if not isinstance(table, dict) or key not in table:
+            return False
+        table = table[key]
+    return True
+
+
+def _with(table: Table, path: list[str], value: Any, override: str) -> Table:
+    key, *rest = path
+    if not rest:
+        return table | {key: value}
+    inner = table.get(key, {})
+    if not isinstance(inner, dict):
+        raise ConfigError(f"--set {override!r}: {key} is a value, not a table")
+    return table | {key: _with(inner, rest, value, override)}
+
+
+def _tables(kind: type[Any], table: Mapping[str, Any]) -> list[tuple[str, type[Any], Any]]:
+    """Values that are settings tables of their own: key (in a list key.0, key.1, ...), class, value."""
+    hints = get_type_hints(kind)
+    found: list[tuple[str, type[Any], Any]] = []
+    for name, value in table.items():
+        hint = hints.get(name)
+        inner, *_ = get_args(hint) or (None,)
+        if isinstance(hint, type) and is_dataclass(hint):
+            found.append((name, hint, value))
+        elif isinstance(inner, type) and is_dataclass(inner) and isinstance(value, (list, tuple)):
+            found += [(f"{name}.{index}", inner, own) for index, own in enumerate(value)]
+    return found
+
+
+def _with_costs(table: Table) -> Table:
+    """The table, in which one cost for the samples of all clients may stand without brackets."""
+    budget = table.get("budget")
+    if not isinstance(budget, Mapping) or type(budget.get("sample_cost")) not in (int, float):
+        return table
+    return table | {"budget": dict(budget) | {"sample_cost": [budget["sample_cost"]]}}
+
+
+def _merged(base: Any, table: Any) -> Any:
+    return plain(base) | table if isinstance(table, dict) else table
+
+
+def _check_keys(kind: type[Any], table: Any, where: str) -> None:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where or 'the config'} is {table!r}; expected a table")
+    known = [item.name for item in fields(kind)]
+    for key, value in table.items():
+        if key not in known:
+            raise ConfigError(
+                f"unknown key {_join(where, key)!r}{nearest(str(key), known)}; "
+                f"known are {', '.join(known) if known else 'none'}"
+            )
+        _check_finite(value, _join(where, key))
+    for name, inner, own in _tables(kind, table):
+        _check_keys(inner, own, _join(where, name))
+
+
+def _check_finite(value: Any, where: str) -> None:
+    """TOML has inf and nan; no setting can use them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where} is {value}; give a finite number")
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _check_finite(inner, _join(where, str(key)))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _check_finite(inner, where)
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where and key else where or key
+
+
+def _is_arm(part: int | str) -> bool:
+    """Pydantic names the arms of a union in the path; a reader of TOML does not care."""
+    return isinstance(part, str) and ("[" in part or part in {"int", "float", "str", "bool", "none"})

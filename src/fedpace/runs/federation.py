@@ -1,0 +1,280 @@
+"""A federation over a network from Python: serve a config, join with a task."""
+
+import asyncio
+import inspect
+import json
+import logging
+import math
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from grpc import aio
+
+from fedpace.runs import config as configs
+from fedpace.runs import plugins
+from fedpace.runs.simulate import Result, open_result
+from fedpace.runs.config import Config
+from fedpace.core.errors import ConfigError, FedpaceError, PeerError, PolicyError
+from fedpace.core.journal import JOURNAL, part_path
+from fedpace.learn.many.executor import one_thread
+from fedpace.learn.settings import TrainSettings
+from fedpace.learn.tasks.task import Task
+from fedpace.net import federation_pb2 as pb
+from fedpace.net.client import Client, check_address, why
+from fedpace.net.keys.gate import ClientKeys, Gate
+from fedpace.remote.reports import Over, Stopped
+from fedpace.net.server import About, Server
+from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
+from fedpace.remote.trainee import TorchTrainee
+from fedpace.remote.world import World
+from fedpace.runs.serving import Parts, Serving
+
+RUN = "run.json"
+_KEEPALIVE = (
+    # Clients ping when they hear nothing; without these they would be taken for a flood.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # So that connections end whose other side is gone without a word.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+log = logging.getLogger("fedpace.server")
+
+Factory = Callable[..., Task]
+
+
+def serve(
+    config: Config | Mapping[str, Any] | str | Path,
+    address: str,
+    *,
+    gate: Gate,
+    out: str | Path,
+    task: Task | None = None,
+    policy: str | None = None,
+    device: str = "cpu",
+    resume: bool = False,
+    overwrite: bool = False,
+    anywhere: bool = False,
+    on_ready: Callable[[int], None] = lambda port: None,
+    stop: threading.Event | None = None,
+) -> Result | None:
+    """Run one policy over a network, until it is over; None where it was stopped before.
+
+    address: HOST:PORT to listen on, port 0 for any that is free; on_ready: told the port; stop: ends
+    the run when it is set, to be gone on with by `resume`. Ctrl-C does the same. anywhere: also listen
+    to other machines where the gate asks nobody for proof.
+    """
+    settings = configs.load(config)
+    plan = configs.policy_plan(settings, policy or settings.policy)
+    if not anywhere:
+        check_exposure(address, gate)
+    folder = Path(out)
+    with ExitStack() as stack:
+        stack.enter_context(one_thread())
+        parts = Parts.build(settings, plan, task, device)
+        if not parts.open(folder, resume, overwrite):
+            return open_result(folder)
+        finished = asyncio.run(_serve(parts, address, gate, folder, on_ready, stop))
+    return open_result(folder) if finished else None
+
+
+def check_exposure(address: str, gate: Gate) -> None:
+    """Refuse to listen beyond this machine without proof of who is there."""
+    host = address.rpartition(":")[0].strip("[]")
+    if gate.credentials() is None and not is_loopback(host):
+        raise ConfigError(
+            f"{address} can be reached from other machines, and without keys anybody can take part; "
+            "make keys with `fedpace keys init`, listen on 127.0.0.1, or insist with --anywhere"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def _serve(
+    parts: Parts,
+    address: str,
+    gate: Gate,
+    folder: Path,
+    on_ready: Callable[[int], None],
+    stop: threading.Event | None,
+) -> bool:
+    """Whether the run is over."""
+    config = parts.config
+    serving = Serving(parts, folder)
+    about = About(_run_id(folder), config.seed, parts.train, parts.digest, parts.most_bytes)
+    server = Server(gate, config.serve, about, serving.models, serving.spool)
+    world = serving.connect(server)
+    server.attach(world)
+    server.standing = lambda: _standing(serving)
+    grpc_server = aio.server(options=[*SERVER_OPTIONS, *_KEEPALIVE, ("grpc.so_reuseport", 0)])
+    grpc_server.add_generic_rpc_handlers((handlers(server),))
+    port = _listen(grpc_server, address, gate)
+    server.connections.expect(serving.begin())
+    await grpc_server.start()
+    helpers = [
+        asyncio.create_task(server.connections.watch()),
+        asyncio.create_task(_stop_when_set(world, stop)),
+    ]
+    _stop_on_signals(world)
+    on_ready(port)
+    log.info("listening on %s:%d for %d clients", address.rpartition(":")[0], port, config.clients)
+    reason: str | None = None
+    try:
+        try:
+            reason = await asyncio.to_thread(serving.carry_on)
+        except Stopped as error:
+            log.info("stopped: %s", error)
+        world.close(Stopped("the server is about to stop") if reason is None else Over(reason))
+        if reason is None:
+            await asyncio.to_thread(serving.save)
+        else:
+            await asyncio.to_thread(serving.finish)
+            (folder / RUN).unlink(missing_ok=True)
+        await server.connections.dismiss(reason)
+    finally:
+        world.close(Stopped("the server has stopped"))
+        for helper in helpers:
+            helper.cancel()
+        await grpc_server.stop(grace=1.0)
+        serving.close()
+    return reason is not None
+
+
+def _listen(server: aio.Server, address: str, gate: Gate) -> int:
+    """The port."""
+    credentials = gate.credentials()
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise ConfigError(f"{address} cannot be listened on: {error}; is it in use?") from error
+
+
+def _run_id(folder: Path) -> str:
+    """The name of this run, by which clients know it again."""
+    path = folder / RUN
+    if path.exists() and part_path(folder / JOURNAL).exists():
+        return str(json.loads(path.read_text())["run"])
+    made = uuid.uuid4().hex
+    path.write_text(json.dumps({"run": made}))
+    return made
+
+
+def _standing(serving: Serving) -> pb.StatusReply:
+    world = serving.world
+    return pb.StatusReply(
+        name=serving.parts.config.name,
+        policy=serving.parts.plan.label,
+        state="running" if world.started else "waiting for clients",
+        round=serving.session.version("global"),
+        now_s=world.now(),
+        accuracy=serving.news.accuracy,
+    )
+
+
+def _stop_on_signals(world: World) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Signals reach the main thread only.
+        with suppress(RuntimeError, ValueError, NotImplementedError):
+            loop.add_signal_handler(number, world.stop, f"signal {signal.Signals(number).name}")
+
+
+async def _stop_when_set(world: World, stop: threading.Event | None) -> None:
+    while stop is not None:
+        if stop.is_set():
+            world.stop("asked to stop")
+            return
+        await asyncio.sleep(0.05)
+
+
+def join(
+    address: str,
+    name: str,
+    task: Task,
+    *,
+    keys: ClientKeys | None = None,
+    device: str = "cpu",
+    slower: float = 1.0,
+    threads: int | None = 1,
+    patience_s: float = math.inf,
+) -> str:
+    """Take part until the federation is over; the reason why it is.
+
+    patience_s: how long to try again where no server answers, or none takes this client in.
+    """
+    if not patience_s > 0:
+        raise ConfigError(f"patience is {patience_s:g} s; set it above 0")
+    if slower < 1:
+        raise ConfigError(f"slower is {slower}; a machine can only be made slower, set it to 1 or more")
+
+    def read(table: Any) -> TrainSettings:
+        return configs.build(TrainSettings, table, "the server's train")
+
+    trainee = TorchTrainee(task, read, device, slower, threads)
+    client = Client(check_address(address), name, trainee, keys, patience_s=patience_s)
+    return asyncio.run(_join(client))
+
+
+async def _join(client: Client) -> str:
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(RuntimeError, ValueError, NotImplementedError):
+            if task is not None:
+                loop.add_signal_handler(number, task.cancel)
+    try:
+        return await client.take_part()
+    except asyncio.CancelledError:
+        return "stopped"
+
+
+async def ask_status(address: str, keys: ClientKeys | None) -> pb.StatusReply:
+    """What a server says of its run."""
+    options = list(OPTIONS)
+    channel = (
+        aio.insecure_channel(check_address(address), options=options)
+        if keys is None
+        else aio.secure_channel(check_address(address), keys.credentials(), options=options)
+    )
+    try:
+        metadata = () if keys is None else keys.metadata()
+        reply: pb.StatusReply = await Stub(channel).status(
+            pb.StatusRequest(), timeout=10, metadata=metadata
+        )
+        return reply
+    except aio.AioRpcError as error:
+        raise PeerError(f"{address} does not answer: {why(error)}") from None
+    finally:
+        await channel.close(None)
+
+
+def find_task(path: str, name: str) -> Task:
+    """The task that MODULE:FACTORY makes; a factory that takes a `name` is told the client's."""
+    factory: Factory = plugins.import_path(path)
+    try:
+        parameters = inspect.signature(factory).parameters
+        task = factory(name=name) if "name" in parameters else factory()
+    except FedpaceError:
+        raise
+    except Exception as error:
+        raise PolicyError(f"{path} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(task, Task):
+        raise ConfigError(
+            f"{path} gave {task!r}; it must return a fedpace Task with this client's data"
+        )
+    return task

@@ -1,0 +1,259 @@
+"""The command line as a user meets it: in a process of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+START = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+from fedpace.cli.main import main
+main()
+"""
+COMMAND = (sys.executable, "-c", START)
+CONFIG = """
+name = "Small test"
+clients = 12
+policy = "timelyfl"
+[task]
+kind = "fashion-mnist"
+model = "mlp"
+[train]
+lr = 0.1
+[stop]
+rounds = 4
+[policies.timelyfl]
+n = 8
+[policies.sync]
+n = 4
+[compare]
+policies = ["timelyfl", "sync"]
+seeds = 2
+targets = [0.2]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "config.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def fedpace(folder, *arguments):
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def succeeded(done):
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_run_leaves_journal_weights_table_and_figure(folder):
+    out = succeeded(fedpace(folder, "run", "config.toml", "--out", "result", "--set", "stop.rounds=3"))
+    names = {path.name for path in (folder / "result").iterdir()}
+    assert names == {
+        "journal.jsonl",
+        "weights.pt",
+        "report.md",
+        "report.json",
+        "figure.png",
+        "figure.svg",
+    }
+    assert "timelyfl" in out
+    assert "result/figure.png" in out
+    (run,) = json.loads((folder / "result/report.json").read_text())["runs"]["timelyfl"]
+    assert run["rounds"] == 3
+    assert "gives the same commands" in succeeded(fedpace(folder, "replay", "result")).replace(
+        "\n", " "
+    )
+
+
+def test_compare_runs_all_policies_with_the_same_seeds(folder):
+    out = succeeded(fedpace(folder, "compare", "config.toml", "--out", "all", "--jobs", "2"))
+    runs = json.loads((folder / "all/report.json").read_text())["runs"]
+    assert list(runs) == ["timelyfl", "sync"]
+    assert [[run["seed"] for run in group] for group in runs.values()] == [[0, 1], [0, 1]]
+    assert "Mean ± standard deviation over 2 seeds" in out
+    again = succeeded(fedpace(folder, "report", "all"))
+    assert again.splitlines()[:12] == out.splitlines()[:12]
+    again = succeeded(fedpace(folder, "report", "all", "--target", "0.3", "--first", "sync"))
+    assert again.index("sync") < again.index("timelyfl")
+    assert "to 30%" in again
+
+
+def test_a_report_counts_only_the_runs_that_were_asked_for(folder):
+    arguments = ["compare", "config.toml", "--out", "all", "--set", "timing_only=true"]
+    succeeded(fedpace(folder, *arguments))
+    succeeded(fedpace(folder, *arguments, "--overwrite", "--policies", "sync", "--seeds", "1"))
+    runs = json.loads((folder / "all/report.json").read_text())["runs"]
+    assert {label: len(group) for label, group in runs.items()} == {"sync": 1}
+    succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "all/twin"))
+    done = fedpace(folder, "report", "all")
+    assert done.returncode == 2
+    assert "are both timelyfl with seed 0" in done.stderr
+
+
+def test_the_first_bad_policy_of_a_comparison_is_found_before_anything_runs(folder):
+    done = fedpace(folder, "compare", "config.toml", "--out", "all", "--set", "policies.sync.n=13")
+    assert done.returncode == 2
+    assert "n is 13, but 12 clients are in the fleet" in done.stderr
+    assert not (folder / "all").exists()
+
+
+def test_a_run_that_fails_in_a_comparison_is_named(folder):
+    (folder / "failing.py").write_text(
+        "from fedpace.core.policy import Policy\n\n\nclass Failing(Policy):\n"
+        "    def on_started(self, event):\n        raise ValueError('no luck')\n"
+    )
+    arguments = ["compare", "config.toml", "--set", "policies.bad.use=failing:Failing", "--seeds", "1"]
+    done = fedpace(folder, *arguments, "--policies", "bad,sync", "--out", "all")
+    assert done.returncode == 2
+    assert "bad, seed 0: policy Failing failed at Started" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_finished_comparison_resumes_to_its_own_report_without_running(folder):
+    succeeded(fedpace(folder, "compare", "config.toml", "--out", "all", "--seeds", "1"))
+    before = (folder / "all/sync/seed-0/journal.jsonl").stat().st_mtime_ns
+    succeeded(fedpace(folder, "compare", "config.toml", "--out", "all", "--seeds", "1", "--resume"))
+    assert (folder / "all/sync/seed-0/journal.jsonl").stat().st_mtime_ns == before
+
+
+def test_what_is_set_on_the_command_line_beats_the_policys_own_table(folder):
+    with (folder / "config.toml").open("a") as file:
+        file.write("[policies.own]\nuse = 'sync'\nstop.rounds = 50\n")
+    arguments = ["run", "config.toml", "--policy", "own", "--timing-only", "--out", "own"]
+    succeeded(fedpace(folder, *arguments, "--set", "stop.rounds=2"))
+    assert '"rounds": 2,' in (folder / "own/report.json").read_text()
+
+
+def test_a_policy_beside_its_config_is_found_from_anywhere(folder):
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "beside.py").write_text("from fedpace.policies.sync import Sync\n")
+    (inner / "c.toml").write_text(
+        "policy = 'x'\n[policies.x]\nuse = 'beside:Sync'\n[task]\nkind = 'timing'\n"
+    )
+    arguments = ["--set", "stop.rounds=2", "--out", "o"]
+    succeeded(fedpace(folder, "run", "inner/c.toml", *arguments))
+    succeeded(fedpace(folder, "compare", "inner/c.toml", "--seeds", "1", *arguments[:2], "--out", "p"))
+
+
+def test_timing_only_says_so_in_its_report(folder):
+    out = succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "timing"))
+    assert "participation" in out
+    assert not (folder / "timing/weights.pt").exists()
+
+
+@pytest.mark.parametrize("command", ["policies", "tasks", "fleets", "settings"])
+def test_what_there_is_can_be_listed_with_settings_and_defaults(folder, command):
+    out = succeeded(fedpace(folder, command))
+    expected = {
+        "policies": ["timelyfl", "fedbuff", "sync", "max_epochs", "staleness.exponent"],
+        "tasks": ["fashion-mnist", "idx", "timing", "folder", "required"],
+        "fleets": ["phones", "distribution", "explicit", "behaviour.jitter"],
+        "settings": ["[policies]", "train.lr", "0.05", "compare.seeds"],
+    }
+    for word in expected[command]:
+        assert word in out
+
+
+def test_help_names_every_command(folder):
+    out = succeeded(fedpace(folder, "--help"))
+    for command in ("run", "compare", "report", "replay", "policies", "tasks", "fleets", "settings"):
+        assert command in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["run", "missing.toml"], "there is no file missing.toml"),
+        (["run", "."], ". is a folder"),
+        (["run", "config.toml", "--set", "stop.round=3"], "did you mean 'rounds'"),
+        (["run", "config.toml", "--set", "stop"], "write it as key=value"),
+        (["run", "config.toml", "--set", "seed.x=1"], "seed is {'x': 1}"),
+        (["run", "config.toml", "--set", "name.x=1"], "name is a value, not a table"),
+        (["run", "config.toml", "--set", "policies.timelyfl.k=12"], "set k between 1 and 8"),
+        (["run", "config.toml", "--workers", "0"], "workers is 0"),
+        (["run", "config.toml", "--device", "tpu"], "no device 'tpu'; use cpu, cuda or cuda:N"),
+        (["compare", "config.toml", "--device", "gpu"], "no device 'gpu'; use cpu, cuda or cuda:N"),
+        (["run", "config.toml", "--device", "cuda:99"], "device is cuda:99, but"),
+        (["run", "config.toml", "--policy", "magic"], "there is no policy 'magic'"),
+        (["compare", "config.toml", "--policies", ""], "--policies names nobody"),
+        (["compare", "config.toml", "--policies", "sync,sync"], "named twice"),
+        (["compare", "config.toml", "--seeds", "0"], "seeds is 0"),
+        (["compare", "config.toml", "--jobs", "0"], "jobs is 0"),
+        (["report", "nowhere"], "there is no journal.jsonl in nowhere"),
+        (["replay", "config.toml"], "line 1: not JSON"),
+        (["run", "broken.toml"], "broken.toml is not valid TOML"),
+        (["run", "config.toml", "--out", "config.toml"], "config.toml is a file"),
+    ],
+)
+def test_a_mistake_is_one_line_with_exit_code_2_and_nothing_is_left_behind(
+    folder, arguments, complaint
+):
+    (folder / "broken.toml").write_text("clients = = 3")
+    before = sorted(path.name for path in folder.iterdir())
+    done = fedpace(folder, *arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_label_cannot_lead_out_of_the_folder(folder):
+    done = fedpace(
+        folder, "compare", "config.toml", "--set", 'policies."../x".use=sync', "--policies", "../x"
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_ctrl_c_says_how_to_go_on(folder):
+    process = subprocess.Popen(
+        [*COMMAND, "run", "config.toml", "--set", "stop.rounds=100000", "--out", "long"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (folder / "long/journal.jsonl.part").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped; go on with --resume" in errors
+
+
+def test_a_journal_that_breaks_off_at_a_line_end_is_not_taken_for_a_run(folder):
+    succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "result"))
+    journal = folder / "result/journal.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
+    done = fedpace(folder, "report", "result")
+    assert done.returncode == 2
+    assert "breaks off before its end" in done.stderr
+
+
+def test_a_broken_journal_is_named_with_its_line(folder):
+    succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "result"))
+    journal = folder / "result/journal.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-30])
+    done = fedpace(folder, "report", "result")
+    assert done.returncode == 2
+    assert "not JSON; the journal is cut or damaged" in done.stderr
+    assert "journal.jsonl, line" in done.stderr

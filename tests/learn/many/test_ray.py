@@ -1,0 +1,88 @@
+"""Training on a cluster of two workers, where Ray is installed (`pip install fedpace[ray]`)."""
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedpace
+from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
+from fedpace.learn.many.executor import Serial
+from fedpace.learn.many.ray_workers import RayWorkers
+from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
+from tests.learn.learning_toys import crashing, normed, plain, task
+from tests.learn.many.test_pool import moved
+from tests.sim.test_resume import assert_same
+from tests.sim.test_together import config, made
+
+
+def test_without_ray_one_is_told_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedpace\[ray\]'"):
+        RayWorkers(Trainer(task(), TrainSettings(), 1), 2)
+    with pytest.raises(ConfigError, match="workers is 0"):
+        RayWorkers(Trainer(task(), TrainSettings(), 1), 0)
+    with pytest.raises(ConfigError, match="executor 'rays'"):
+        fedpace.simulate(config("sync"), task=made(), executor="rays")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_a_cluster_gives_the_bits_of_serial_training(cluster):
+    trainer = Trainer(task(normed), TrainSettings(optimiser="Adam", lr=0.01), 11)
+    starts = [trainer.initial(), moved(trainer.initial())]
+    jobs = [
+        (Job(number % 3, number, 2 + number % 4, number % 2, 1 + number % 5, 5), starts[number % 2])
+        for number in range(11)
+    ]
+    jobs += [(Job(0, 11, 2, 0, 5, 5, width=0.5, estimate="gradient"), starts[0])]
+    with RayWorkers(trainer, 2) as workers:
+        assert workers.appetite == 2
+        assert workers.train([]) == []
+        found = workers.train(jobs)
+        with pytest.raises(PolicyError, match="depth 9"):
+            workers.train([(Job(0, 99, 1, 0, 9, 5), starts[0])])
+        workers.train(jobs[:1])
+    for one, other in zip(found, Serial(trainer).train(jobs), strict=True):
+        assert (one.depth, one.effort, one.width) == (other.depth, other.effort, other.width)
+        assert one.estimates == other.estimates
+        assert torch.equal(one.params, other.params)
+        assert torch.equal(one.buffers, other.buffers)
+    assert cluster.is_initialized()  # it was there before
+
+
+def test_stacks_are_spread_over_a_cluster(cluster):
+    trainer = Trainer(task(plain), TrainSettings(), 11)
+    jobs = [(Job(number % 3, number, 2, 0, 4, 5), trainer.initial()) for number in range(11)]
+    with RayWorkers(trainer, 2, partial(Stacked, size=3)) as workers:
+        assert workers.appetite == 6
+        found = workers.train(jobs)
+    for one, other in zip(found, Stacked(trainer).train(jobs), strict=True):
+        assert torch.equal(one.params, other.params)
+
+
+def test_a_worker_that_dies_is_an_error_that_names_its_tasks(cluster):
+    trainer = Trainer(task(crashing), TrainSettings(), 1)
+    jobs = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
+    with RayWorkers(trainer, 1) as workers, pytest.raises(FedpaceError, match=r"trained tasks \[4"):
+        workers.train(jobs)
+
+
+def test_a_run_on_a_cluster_is_the_run_of_one_process(cluster, tmp_path):
+    for name, how in (("one", {}), ("ray", {"executor": "ray", "workers": 2})):
+        fedpace.simulate(config("fedbuff"), task=made(), out=tmp_path / name, **how)
+    assert_same(tmp_path / "one", tmp_path / "ray")

@@ -1,0 +1,76 @@
+"""Accuracy and loss on the test samples."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fedpace.core.errors import ConfigError
+from fedpace.learn.model.weights import Weights
+from fedpace.learn.server.evaluate import Evaluator
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.trainer import Trainer, TrainSettings
+from tests.learn.learning_toys import normed, task
+
+
+@pytest.fixture
+def trainer():
+    return Trainer(task(normed), TrainSettings(), 1)
+
+
+@pytest.mark.parametrize("batch_size", [500, 7])
+def test_batches_give_the_accuracy_and_loss_of_the_whole(batch_size):
+    divided = task(normed)
+    trainer = Trainer(divided, TrainSettings(), 1)
+    model = normed().eval()
+    trainer.layout.load(model, trainer.initial())
+    outputs = model(divided.test[0])
+    accuracy, loss = Evaluator(divided, trainer.layout, trainer.new_model(), batch_size)(
+        trainer.initial()
+    )
+    assert accuracy == int((outputs.argmax(1) == divided.test[1]).sum()) / 30
+    assert loss == pytest.approx(cross_entropy(outputs, divided.test[1]).item(), rel=1e-5)
+
+
+def test_evaluating_leaves_weights_and_generator_alone():
+    divided = task(normed)
+    trainer = Trainer(divided, TrainSettings(), 1)
+    before = trainer.initial().buffers.clone()
+    state = torch.get_rng_state()
+    Evaluator(divided, trainer.layout, trainer.new_model())(trainer.initial())
+    assert torch.equal(trainer.initial().buffers, before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_task_may_bring_its_own_loss_and_count_its_own_hits():
+    rows = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
+    near = Task(
+        lambda: nn.Linear(1, 1, bias=False),
+        (rows, rows),
+        (rows, rows + torch.tensor([[0.0], [0.1], [1.0], [2.0]])),
+        loss=nn.functional.mse_loss,
+        accuracy=lambda outputs, targets: (outputs - targets).abs() < 0.5,
+    )
+    layout = Trainer(near, TrainSettings(), 1).layout
+    one = Weights(torch.ones(1), torch.empty(0), torch.empty(0, dtype=torch.int64))
+    accuracy, loss = Evaluator(near, layout, near.model(), batch_size=3)(one)
+    assert accuracy == 0.5
+    assert loss == pytest.approx((0 + 0.01 + 1 + 4) / 4)
+
+
+def test_an_accuracy_of_the_wrong_shape_is_refused(trainer):
+    wrong = replace(trainer.task, accuracy=lambda outputs, targets: outputs.mean())
+    with pytest.raises(ConfigError, match="accuracy gives shape"):
+        Evaluator(wrong, trainer.layout, trainer.new_model())(trainer.initial())
+
+
+def test_what_a_model_draws_and_does_not_save_is_the_same_wherever_it_is_made(trainer):
+    class Featured(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 3)
+            self.register_buffer("features", torch.randn(4), persistent=False)
+
+    one = Trainer(replace(trainer.task, model=Featured), TrainSettings(), 7)
+    assert torch.equal(one.new_model().features, one.new_model().features)

@@ -4,24 +4,17 @@ An update is on disk before anybody hears of it, and stays there until a snapsho
 it: so a server that is killed makes the same models again from its journal.
 """
 
-import math
 from collections.abc import Collection
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
-from fedpace.core.errors import PeerError
 from fedpace.learn.model.arrays import arrays_to_update, weights_to_arrays
 from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.server.checks import check_measured, check_norm, check_width_offered
 from fedpace.learn.server.pins import Pin, Pins
 from fedpace.learn.server.store import ModelStore
 from fedpace.remote import packing as arrays
-
-MOST = 1e30
-"""No number that a client has measured is larger, and no norm: sums and squares of such stay finite."""
 
 
 class Models:
@@ -39,7 +32,7 @@ class Models:
     ) -> None:
         self._store = store
         self._most_bytes = most_bytes
-        self._norm_bound = MOST if norm_bound is None else norm_bound
+        self._norm_bound = norm_bound
         self._widths = widths
         self._pins = Pins()
         self._files: dict[Pin, bytes] = {}
@@ -64,20 +57,9 @@ class Models:
     def take(self, task: int, path: Path) -> Update:
         """Check an update that has come, and keep it for its use; PeerError says what is wrong."""
         update = arrays_to_update(arrays.unpack(path.read_bytes(), self._most_bytes))
-        if self._widths is not None and update.width not in (None, 1.0, *self._widths):
-            raise PeerError(f"update of task {task} has width {update.width}, which was not asked for")
-        norm = float(torch.linalg.vector_norm(update.params, dtype=torch.float64))
-        if norm > self._norm_bound:
-            raise PeerError(
-                f"update of task {task} has norm {norm:.6g}; at most {self._norm_bound:g} is allowed"
-            )
-        found = () if update.estimates is None else astuple(update.estimates)
-        wild = any(math.isfinite(one) and abs(one) > MOST for one in found)
-        if wild or not 0.5 <= update.effort <= MOST:
-            raise PeerError(
-                f"update of task {task} has effort {update.effort} and estimates {found}; expected an "
-                f"effort of 1 or more, and no number above {MOST:g}"
-            )
+        check_width_offered(task, update, self._widths)
+        check_norm(task, update, self._norm_bound)
+        check_measured(task, update)
         self._store.put(task, update)
         return update
 

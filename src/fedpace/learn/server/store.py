@@ -14,12 +14,11 @@ from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Estimates, Update, Weights
 from fedpace.learn.model.width import Slim
 from fedpace.learn.server.aggregate import blend, combine
+from fedpace.learn.server.checks import check_cut, check_effort, check_finite, check_shapes, l2_norm
 from fedpace.learn.server.optimisers import Slot
 from fedpace.learn.server.parts import make_parts
 from fedpace.learn.server.spread import spreads
 from fedpace.learn.settings import ServerSettings
-
-_TYPES = {"params": torch.float32, "buffers": torch.float32, "counters": torch.int64}
 
 
 class ModelStore:
@@ -112,7 +111,7 @@ class ModelStore:
         """
         updates = self._find(command.tasks)
         if command.what == "norm":
-            return tuple(_norm(update.params) for update in updates)
+            return tuple(l2_norm(update.params) for update in updates)
         weights = command.weights or (1.0,) * len(updates)
         if command.what == "divergence":
             return self._divergences(updates, weights)
@@ -126,7 +125,7 @@ class ModelStore:
         mean = torch.zeros(self._layout.start(0).params)  # 0 where only updates of weight 0 reach
         mean[self._layout.start(combined.depth).params :] = combined.params
         return tuple(
-            _norm(update.params - mean[self._places(update)[0]].to(update.params.device))
+            l2_norm(update.params - mean[self._places(update)[0]].to(update.params.device))
             for update in updates
         )
 
@@ -184,47 +183,12 @@ class ModelStore:
         return self._slims[width].params, self._slims[width].buffers
 
     def _check(self, task: int, update: Update) -> None:
-        layout, width = self._layout, update.width
-        if not 1 <= update.depth <= layout.depth:
-            raise PeerError(
-                f"update of task {task} has depth {update.depth}; expected 1 to {layout.depth}"
-            )
-        if width is not None and not (0 < width <= 1 and update.depth == layout.depth):
-            raise PeerError(
-                f"update of task {task} has width {width} and depth {update.depth}; "
-                f"expected a share of channels, in (0, 1], of all {layout.depth} layers"
-            )
-        if not (math.isfinite(update.effort) and update.effort > 0):
-            raise PeerError(
-                f"update of task {task} has effort {update.effort}; expected a number above 0"
-            )
-        places = self._places(update)
-        cut_layout = layout if width is None else self._slims[width].layout
-        start, end = cut_layout.start(update.depth), cut_layout.start(0)
-        for kind, dtype in _TYPES.items():
-            vector: Tensor = getattr(update, kind)
-            size = getattr(end, kind) - getattr(start, kind)
-            if vector.shape != (size,) or vector.dtype != dtype:
-                cut = f"at depth {update.depth}" + (f" and width {width:g}" if width else "")
-                raise PeerError(
-                    f"update of task {task} has {kind} of shape {tuple(vector.shape)} and type "
-                    f"{vector.dtype}; {cut} the model has ({size},) and {dtype}"
-                )
-            finite = not size or _finite(vector)
-            if not finite and kind == "buffers":  # a mask may hold infinities, and keeps them
-                mask = self.weights().buffers[places[1]] == vector.cpu()
-                finite = bool((mask | torch.isfinite(vector.cpu())).all())
-            if not finite:
-                raise PeerError(
-                    f"update of task {task} has {kind} that are not finite; its training diverged, "
-                    "try a smaller learning rate"
-                )
-        gradient, size = update.gradient, (end.params,)
-        if gradient is not None and (gradient.shape != size or gradient.dtype != torch.float32):
-            raise PeerError(
-                f"update of task {task} has a gradient of shape {tuple(gradient.shape)} and type "
-                f"{gradient.dtype}; all layers of its model have {size} and {torch.float32}"
-            )
+        check_cut(task, update, self._layout)
+        check_effort(task, update)
+        _, statistics = self._places(update)
+        cut_layout = self._layout if update.width is None else self._slims[update.width].layout
+        check_shapes(task, update, cut_layout)
+        check_finite(task, update, self.weights().buffers, statistics)
 
 
 def _plain(update: Update) -> dict[str, Any]:
@@ -233,14 +197,3 @@ def _plain(update: Update) -> dict[str, Any]:
         for name, value in vars(update).items()
     }
     return values | {"estimates": None if update.estimates is None else astuple(update.estimates)}
-
-
-def _finite(vector: Tensor) -> bool:
-    """Whether all numbers are; a sum that is finite says so in one pass and without a copy."""
-    if not vector.is_floating_point() or math.isfinite(float(vector.sum())):
-        return True
-    return bool(torch.isfinite(vector).all())
-
-
-def _norm(vector: Tensor) -> float:
-    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))

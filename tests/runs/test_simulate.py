@@ -5,15 +5,14 @@ import torch
 from torch.nn.functional import mse_loss
 
 import fedpace
-from fedpace.runs import config
-from fedpace.runs import plugins
-from fedpace.runs.config import load, plugin
 from fedpace.core.commands import Aggregate, Note
 from fedpace.core.errors import ConfigError, JournalError, PolicyError
 from fedpace.core.events import Joined
 from fedpace.core.facts import Evaluated, Finished
 from fedpace.core.journal import replay
 from fedpace.policies.adel import ADEL
+from fedpace.runs import config, plugins
+from fedpace.runs.config import load, plugin
 
 OWN_POLICY = '''
 """The two clients with the most data take turns."""

@@ -11,14 +11,14 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from time import monotonic
 
-from fedpace.runs.simulate import check_device, context_of, open_result, simulate
-from fedpace.runs.config import Config, policy_plan
 from fedpace.core.errors import ConfigError, FedpaceError
+from fedpace.core.host import cores, end_with_parent
 from fedpace.core.journal import JOURNAL, part_path
 from fedpace.core.model import ModelProfile
-from fedpace.core.host import cores, end_with_parent
 from fedpace.core.run import Standing
 from fedpace.report.summary import Summary
+from fedpace.runs.config import Config, policy_plan
+from fedpace.runs.simulate import check_device, context_of, open_result, simulate
 
 
 @dataclass(frozen=True, slots=True)

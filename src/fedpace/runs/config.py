@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedpace.runs import plugins
 from fedpace.core.budget import Budget
 from fedpace.core.errors import ConfigError, nearest, unknown
 from fedpace.core.stops import EvaluateSettings, StopSettings
@@ -21,6 +20,7 @@ from fedpace.data.partition import PartitionSettings
 from fedpace.data.streams import StreamSettings
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.remote.settings import ServeSettings
+from fedpace.runs import plugins
 
 T = TypeVar("T")
 Table = dict[str, Any]

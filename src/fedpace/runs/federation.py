@@ -16,10 +16,6 @@ from typing import Any
 
 from grpc import aio
 
-from fedpace.runs import config as configs
-from fedpace.runs import plugins
-from fedpace.runs.simulate import Result, open_result
-from fedpace.runs.config import Config
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError, PolicyError
 from fedpace.core.journal import JOURNAL, part_path
 from fedpace.learn.many.executor import one_thread
@@ -28,12 +24,16 @@ from fedpace.learn.tasks.task import Task
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, check_address, why
 from fedpace.net.keys.gate import ClientKeys, Gate
-from fedpace.remote.reports import Over, Stopped
 from fedpace.net.server import About, Server
 from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
+from fedpace.remote.reports import Over, Stopped
 from fedpace.remote.trainee import TorchTrainee
 from fedpace.remote.world import World
+from fedpace.runs import config as configs
+from fedpace.runs import plugins
+from fedpace.runs.config import Config
 from fedpace.runs.serving import Parts, Serving
+from fedpace.runs.simulate import Result, open_result
 
 RUN = "run.json"
 _KEEPALIVE = (

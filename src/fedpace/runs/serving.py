@@ -12,17 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpace.runs import config as configs
-from fedpace.runs.simulate import WEIGHTS, context_of, make_room
-from fedpace.runs.config import Config, PolicyPlan
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.journal import JOURNAL, Header, Journal, check_header, part_path
 from fedpace.core.policy import Context
 from fedpace.core.run import Run
 from fedpace.core.session import Session
 from fedpace.learn import files
-from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.model.arrays import layout_digest
+from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.trainer import Trainer
@@ -32,6 +29,9 @@ from fedpace.remote.reports import Ways
 from fedpace.remote.resume import Relay, Retraced, Snapshots, retrace
 from fedpace.remote.spool import Spool
 from fedpace.remote.world import World
+from fedpace.runs import config as configs
+from fedpace.runs.config import Config, PolicyPlan
+from fedpace.runs.simulate import WEIGHTS, context_of, make_room
 
 if TYPE_CHECKING:
     from fedpace.learn.model.weights import Weights

@@ -7,10 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpace.runs import config as configs
-from fedpace.runs.config import Config, PolicyPlan
 from fedpace.core.codec import Message
 from fedpace.core.errors import ConfigError, unknown
+from fedpace.core.host import few_collections
 from fedpace.core.journal import (
     JOURNAL,
     Header,
@@ -22,11 +21,12 @@ from fedpace.core.journal import (
 )
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
-from fedpace.core.host import few_collections
 from fedpace.core.run import Run, Scorer, Watch
 from fedpace.core.session import Session
 from fedpace.data.streams import make_stream
 from fedpace.report.summary import Summary
+from fedpace.runs import config as configs
+from fedpace.runs.config import Config, PolicyPlan
 from fedpace.sim.learner import Learner, TimingOnly
 from fedpace.sim.timing import TimingTask
 from fedpace.sim.world import World

@@ -1,0 +1,1 @@
+"""A run put together: config, plugins, run folder, simulate, serve, compare."""

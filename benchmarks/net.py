@@ -32,13 +32,13 @@ from fedpace.learn.train.orders import Open, Orders, Outcome
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
 from fedpace.net.client import Client
-from fedpace.net.jobs import Result
 from fedpace.net.keys.authority import Authority
 from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
 from fedpace.net.transfer import PIECE_BYTES
 from fedpace.remote.packing import digest
 from fedpace.remote.spool import Spool
+from fedpace.remote.trainee import TrainedTask
 from fedpace.runs import federation
 
 TASKS, TURNS, MEGABYTES = 200, 9, 45
@@ -81,7 +81,7 @@ class Idle:
     def batches(self, batch_size: int) -> int:
         return 1
 
-    def train(self, opened: Open, weights: Any, orders: Orders, *_: Any) -> Result | None:
+    def train(self, opened: Open, weights: Any, orders: Orders, *_: Any) -> TrainedTask | None:
         if orders.wait() is None:
             return None
         update = {
@@ -91,7 +91,7 @@ class Idle:
             "depth": np.array([1], "<i8"),
             "effort": np.array([1.0], "<f8"),
         }
-        return Result(Outcome(1, 1, 0, 20, 20, False, None, None, 1e-3, None), update)
+        return TrainedTask(Outcome(1, 1, 0, 20, 20, False, None, None, 1e-3, None), update)
 
 
 def serve(told: Connection, keys: Path, out: Path) -> None:

@@ -94,7 +94,7 @@ def sleeper(name: str, digest: str, layers: int) -> Any:
     import numpy as np
 
     from fedpace.learn.train.orders import Open, Orders, Outcome
-    from fedpace.net.jobs import Result
+    from fedpace.remote.trainee import TrainedTask
 
     draw = random.Random(name)
 
@@ -107,7 +107,7 @@ def sleeper(name: str, digest: str, layers: int) -> Any:
         def batches(self, batch_size: int) -> int:
             return SAMPLES // batch_size
 
-        def train(self, opened: Open, weights: Any, orders: Orders, *_: Any) -> Result | None:
+        def train(self, opened: Open, weights: Any, orders: Orders, *_: Any) -> TrainedTask | None:
             if orders.wait() is None:
                 return None
             task_s = draw.uniform(1, 8)
@@ -122,7 +122,7 @@ def sleeper(name: str, digest: str, layers: int) -> Any:
                 "effort": np.array([10.0], "<f8"),
             }
             done = Outcome(layers, 10, 0, SAMPLES, SAMPLES, False, None, None, task_s / 10, None)
-            return Result(done, update)
+            return TrainedTask(done, update)
 
     return Sleeper()
 

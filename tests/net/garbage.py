@@ -1,5 +1,6 @@
 """What is sent by who means harm, or is broken: from a seed, without end."""
 
+import json
 import math
 import struct
 import zlib
@@ -140,7 +141,7 @@ def files(draw):
             if not same(head + whole[start:], good):
                 yield head + whole[start:]
         elif how == 5:
-            yield struct.pack("<4sI", b"FPA1", draw.choice((0, 1, 2**16, 2**31, U4))) + whole[8:]
+            yield struct.pack("<Q", draw.choice((0, 1, 2**16, 2**31, 2**64 - 1))) + whole[8:]
         elif how == 6:
             yield file_of(spoiled_head(draw), whole[start:])
         else:
@@ -148,15 +149,19 @@ def files(draw):
 
 
 def spoiled_head(draw):
-    head = pb.Manifest()
-    for name in ("params", "buffers", "counters", "depth", "effort"):
-        array = head.arrays.add(name=name, type=draw.choice(("<f4", "<f8", "<i8", ">f4", "|O", "")))
-        array.shape.extend(draw.choices(INTEGERS, k=draw.choice((0, 1, 1, 2, 8, 40))))
-    return head.SerializeToString()
+    head = {
+        name: {
+            "dtype": draw.choice(("F32", "F64", "I64", "F16", "BOOL", "")),
+            "shape": draw.choices(INTEGERS, k=draw.choice((0, 1, 1, 2, 8, 40))),
+            "data_offsets": draw.choices(INTEGERS, k=draw.choice((1, 2, 2, 2, 3))),
+        }
+        for name in ("params", "buffers", "counters", "depth", "effort")
+    }
+    return json.dumps(head).encode()
 
 
 def file_of(head, rest):
-    return struct.pack("<4sI", b"FPA1", len(head)) + head + bytes(-(8 + len(head)) % 64) + rest
+    return struct.pack("<Q", len(head)) + head + rest
 
 
 def same(data, good):

@@ -20,10 +20,10 @@ from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.orders import Open, Orders, Outcome
-from fedpace.net.jobs import Arrays, Result
 from fedpace.net.keys.gate import Gate
 from fedpace.net.server import Server
 from fedpace.remote.models import Models
+from fedpace.remote.trainee import Arrays, TrainedTask
 from fedpace.remote.world import World
 from fedpace.runs import federation
 from fedpace.runs import serving as serving_
@@ -99,7 +99,7 @@ class Sleeper:
         orders: Orders,
         on_profile: Callable[[float], None],
         on_step: Callable[[int], None],
-    ) -> Result | None:
+    ) -> TrainedTask | None:
         steps, full = 0, len(self.shares)
 
         def step(depth: int) -> None:
@@ -129,7 +129,7 @@ class Sleeper:
             for number in range(steps)
         )
         told = (depth, steps, full_steps, min(trained, self.samples), trained, steps < total)
-        return Result(Outcome(*told, None, None, self.batch_s, None), update(depth, self.value))
+        return TrainedTask(Outcome(*told, None, None, self.batch_s, None), update(depth, self.value))
 
     def _is_late(self, work: Work, depth: int, steps: int) -> bool:
         ends_at = time.monotonic() + self.batch_s * self.shares[depth - 1]

@@ -781,7 +781,7 @@ def test_models_are_made_again_from_what_was_kept_since_the_last_snapshot(build,
     before = run.rounds()
     run.reached(before + 3)
     run.stop(server)
-    kept = {int(path.stem) for path in (run.out / "spool").glob("*.fpa")}
+    kept = {int(path.stem) for path in (run.out / "spool").glob("*.safetensors")}
     used = {task for one in run.of(Aggregate) for task in one.tasks}
     assert not kept & used, "a snapshot was taken, and what is in it is still there"
 

@@ -8,9 +8,10 @@ import pytest
 from fedpace.learn.train.orders import Outcome
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import jobs
-from fedpace.net.jobs import Jobs, Line, Result
+from fedpace.net.jobs import Jobs, Line
 from fedpace.net.transfer import Moved
 from fedpace.remote import packing as arrays
+from fedpace.remote.trainee import TrainedTask
 
 MODEL = arrays.pack({"params": np.zeros(250_000, "<f4")})
 LATENCY_S = 0.25
@@ -29,7 +30,9 @@ class Quick:
 
     def train(self, opened, weights, orders, on_profile, on_step):
         orders.wait()
-        return Result(Outcome(1, 1, 0, 20, 20, False, None, None, 1e-3, None), {"params": np.zeros(1)})
+        return TrainedTask(
+            Outcome(1, 1, 0, 20, 20, False, None, None, 1e-3, None), {"params": np.zeros(1)}
+        )
 
 
 def up_seconds(monkeypatch, *uploads):

@@ -16,9 +16,9 @@ from fedpace.learn.model.layers import Layout
 from fedpace.learn.train.orders import Open, Orders, Outcome
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
-from fedpace.net.jobs import Result
 from fedpace.net.service import OPTIONS, Stub
 from fedpace.remote import packing as arrays
+from fedpace.remote.trainee import TrainedTask
 from tests.net.toy_task import SAMPLES, task
 
 BATCH = 10
@@ -87,7 +87,7 @@ class Toy:
         orders: Orders,
         on_profile: Callable[[float], None],
         on_step: Callable[[int], None],
-    ) -> Result | None:
+    ) -> TrainedTask | None:
         self.note(f"begins {opened.task}")
         if self._broken == "train":
             raise KeyError("a mistake of its own")
@@ -139,7 +139,7 @@ class Toy:
             update=None,
         )
         self.note(f"ends {opened.task}")
-        return Result(outcome, made)
+        return TrainedTask(outcome, made)
 
 
 class Rogue:

@@ -1,6 +1,7 @@
 """Array files survive the way to a peer and back; anything else is refused before it is believed."""
 
 import hashlib
+import json
 import math
 import mmap
 import random
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load, save
 
 from fedpace.core.errors import PeerError
-from fedpace.net import federation_pb2 as pb
-from fedpace.remote.packing import MAGIC, digest, pack, unpack
+from fedpace.remote.packing import digest, pack, unpack
 
 MOST = 1 << 20
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=100)
@@ -35,16 +36,18 @@ ARRAYS = st.builds(
 FILES = st.dictionaries(NAMES, ARRAYS, max_size=5)
 
 
-def file(
-    *arrays: tuple[str, str, tuple[int, ...]], data: bytes = b"", head: bytes | None = None
-) -> bytes:
-    """A file with any head over any data."""
-    manifest = pb.Manifest()
-    for name, kind, shape in arrays:
-        manifest.arrays.add(name=name, type=kind, shape=shape)
-    head = manifest.SerializeToString() if head is None else head
-    start = struct.pack("<4sI", MAGIC, len(head)) + head
-    return start + bytes(-len(start) % 64) + data
+def array(kind="F32", shape=(1,), offsets=(0, 4), **others):
+    """What a head says of one array."""
+    return {"dtype": kind, "shape": shape, "data_offsets": offsets, **others}
+
+
+def file(*arrays, data: bytes = b"", head: bytes | None = None) -> bytes:
+    """A file with any head over any data. arrays: names with what a head says of them."""
+    if head is None:
+        head = b"{%s}" % b",".join(
+            b"%s:%s" % (json.dumps(name).encode(), json.dumps(said).encode()) for name, said in arrays
+        )
+    return struct.pack("<Q", len(head)) + head + data
 
 
 @settings(max_examples=300, deadline=None)
@@ -85,9 +88,9 @@ def test_a_changed_file_is_refused_or_is_another_one(arrays, draw):
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300), st.booleans())
 def test_any_head_is_refused_or_read(head, padded):
-    with_head = file(head=head)
+    with_head = file(head=b"{" + head)
     try:
-        unpack(with_head if padded else with_head[: 8 + len(head)], MOST)
+        unpack(with_head if padded else with_head[:-1], MOST)
     except PeerError:
         return
 
@@ -104,26 +107,63 @@ def test_no_beginning_of_a_file_is_a_file(arrays, draw):
     ("data", "why"),
     [
         (b"", "shorter than the 8 bytes"),
-        (b"FPA2" + bytes(60), "begins with b'FPA2'"),
-        (file() + b"\0", "has 1 bytes of arrays"),
-        (file(("a", "<f4", (2,)), data=bytes(7)), "its head tells of 8"),
-        (file(("a", "<f4", (2,)), data=bytes(9)), "its head tells of 8"),
-        (file(("a", ">f4", (1,)), data=bytes(4)), "type '>f4'; expected one of <f4, <f8, <i8"),
-        (file(("a", "|O", (1,)), data=bytes(8)), "type '|O'"),
-        (file(("a", "<f4", ()), ("a", "<f4", ()), data=bytes(8)), "two arrays have the name 'a'"),
-        (file(("", "<f4", ()), data=bytes(4)), "0 characters; expected 1 to 100"),
-        (file(("a" * 101, "<f4", ()), data=bytes(4)), "101 characters; expected 1 to 100"),
-        (file(*((str(n), "<f4", ()) for n in range(65)), data=bytes(260)), "65 arrays"),
-        (file(("a", "<f4", (1,) * 9), data=bytes(4)), "9 dimensions"),
-        (file(("a", "<f4", (1 << 63, 2)), data=bytes(4)), "more than any array"),
-        (file(("a", "<f4", (1 << 32, 1 << 32)), data=b""), "more than any array"),
-        (file(("a", "<f4", (0, 1 << 63))), "more than any array"),
-        (file(head=b"\xff" * 10), "its head cannot be read"),
-        (file(head=b"\x0a\x03\x0a\x01\xff"), "its head cannot be read"),
-        (file(head=bytes(64 << 10) + b"\0"), "65537 bytes; expected at most 65536"),
-        (struct.pack("<4sI", MAGIC, 1 << 31), "expected at most 65536"),
-        (struct.pack("<4sI", MAGIC, 60) + bytes(60), "ends within its head"),
-        (struct.pack("<4sI", MAGIC, 0) + bytes(55) + b"\1", "expected zeros"),
+        (b"FPA1" + bytes(4) + bytes(56), "ends within its head"),
+        (file() + b"\0", "end at 0 and go on at 1; expected no gaps"),
+        (file(("a", array(offsets=(1, 5))), data=bytes(5)), "end at 0 and go on at 1"),
+        (
+            file(("a", array()), ("b", array(offsets=(8, 12))), data=bytes(12)),
+            "end at 4 and go on at 8",
+        ),
+        (
+            file(("a", array()), ("b", array(offsets=(2, 6))), data=bytes(6)),
+            "end at 4 and go on at 2",
+        ),
+        (file(("a", array()), ("b", array()), data=bytes(4)), "end at 4 and go on at 0"),
+        (file(("a", array(offsets=(4, 0))), data=bytes(4)), "end at 0 and go on at 4"),
+        (file(("a", array(offsets=(-4, 0)))), "end at 0 and go on at -4"),
+        (file(("a", array(shape=(2,), offsets=(0, 8))), data=bytes(7)), "end at 8 and go on at 7"),
+        (file(("a", array(shape=(2,), offsets=(0, 8))), data=bytes(9)), "end at 8 and go on at 9"),
+        (file(("a", array(shape=(2,), offsets=(0, 7))), data=bytes(7)), "its shape tells of 8"),
+        (file(("a", array(shape=(2,), offsets=(0, 9))), data=bytes(9)), "its shape tells of 8"),
+        (file(("a", array(shape=(0,))), data=bytes(4)), "its shape tells of 0"),
+        (file(("a", array("F16")), data=bytes(4)), "'F16'"),
+        (file(("a", array("O")), data=bytes(4)), "'O'"),
+        (file(("a", array(more=1)), data=bytes(4)), "unknown field `more`"),
+        (file(("__metadata__", {"a": "b"})), "its head cannot be read"),
+        (file(("a", array()), ("a", array()), data=bytes(4)), "two of 2 names are equal"),
+        (
+            file(("a", array()), ("a", array(offsets=(4, 8))), data=bytes(8)),
+            "two of 2 names are equal",
+        ),
+        (
+            file(
+                head=b'{"a":{"dtype":"F64","dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+                data=bytes(4),
+            ),
+            "two of 4 names are equal",
+        ),
+        (file(("", array()), data=bytes(4)), "length >= 1"),
+        (file(("a" * 101, array()), data=bytes(4)), "length <= 100"),
+        (
+            file(*((str(n), array(offsets=(4 * n, 4 * n + 4))) for n in range(65)), data=bytes(260)),
+            "65 arrays",
+        ),
+        (file(("a", array(shape=(1,) * 9)), data=bytes(4)), "length <= 8"),
+        (file(("a", array(shape=(1.0,))), data=bytes(4)), "got `float`"),
+        (file(("a", array(shape=(-1,))), data=bytes(4)), "its head cannot be read"),
+        (file(("a", array(shape=(1 << 63, 2))), data=bytes(4)), "its head cannot be read"),
+        (file(("a", array(shape=(1 << 32, 1 << 32)))), "end at 4 and go on at 0"),
+        (file(("a", array(shape=(1 << 32, 1 << 32), offsets=(0, 0)))), "more than any array"),
+        (file(("a", array(shape=(0, 1 << 47, 2), offsets=(0, 0)))), "more than any array"),
+        (file(head=b"\xff" * 10), "its head begins with"),
+        (file(head=b" {}"), "its head begins with"),
+        (file(head=b'{"\xff":1}'), "its head cannot be read"),
+        (file(head=b"{}x"), "its head cannot be read"),
+        (file(head=b'{"a":' + b"[" * 60_000), "its head cannot be read"),
+        (file(head=b"{" + b" " * (64 << 10)), "65537 bytes; expected at most 65536"),
+        (struct.pack("<Q", 1 << 31), "ends within its head"),
+        (struct.pack("<Q", (1 << 64) - 1) + bytes(60), "ends within its head"),
+        (struct.pack("<Q", 61) + bytes(60), "ends within its head"),
     ],
     ids=lambda value: value if isinstance(value, str) else "file",
 )
@@ -131,6 +171,38 @@ def test_what_is_wrong_with_a_file_is_said(data, why):
     with pytest.raises(PeerError, match=r"array file") as error:
         unpack(data, MOST)
     assert why in str(error.value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(FILES)
+def test_safetensors_reads_what_is_packed_and_what_it_writes_is_read(arrays):
+    for found in (load(pack(arrays)), unpack(save(arrays), MOST)):
+        assert found.keys() == arrays.keys()
+        for name, array in arrays.items():
+            assert found[name].dtype == array.dtype
+            assert found[name].shape == array.shape
+            assert found[name].tobytes() == array.tobytes()
+
+
+@settings(max_examples=400, deadline=None)
+@given(FILES.filter(bool), st.data())
+def test_a_head_that_is_taken_says_the_same_to_safetensors(arrays, draw):
+    data = bytearray(pack(arrays))
+    length = struct.unpack("<Q", data[:8])[0]
+    for _ in range(draw.draw(st.integers(1, 3))):
+        place = draw.draw(st.integers(8, 7 + length))
+        data[place] = draw.draw(st.sampled_from(b'0123456789{}[]:," aFI'))
+    try:
+        found = unpack(bytes(data), MOST)
+    except PeerError:
+        return
+    said = load(bytes(data))
+    assert {name: one.tobytes() for name, one in found.items()} == {
+        name: one.tobytes() for name, one in said.items()
+    }
+    assert {name: one.shape for name, one in found.items()} == {
+        name: one.shape for name, one in said.items()
+    }
 
 
 def test_a_file_over_the_limit_is_refused_whatever_is_in_it():
@@ -141,7 +213,12 @@ def test_a_file_over_the_limit_is_refused_whatever_is_in_it():
 
 
 def test_a_small_file_that_tells_of_much_takes_little_memory():
-    files = [file(("a", "<f8", (1 << 27,))), file(head=b"\x0a\x00" * (32 << 10))]
+    files = [
+        file(("a", array("F64", (1 << 27,), (0, 1 << 30)))),
+        file(head=b"{" + b'"":{},' * (10 << 10) + b"}"),
+        file(head=b'{"a":' + b"[]," * (21 << 10)),
+        struct.pack("<Q", 1 << 39),
+    ]
     tracemalloc.start()
     for data in files:
         with pytest.raises(PeerError):
@@ -161,8 +238,8 @@ def test_arrays_are_views_and_begin_at_a_multiple_of_64_bytes(tmp_path):
     assert start % 64 == 0
     assert start > 0
 
-    (tmp_path / "a.fpa").write_bytes(data)
-    with (tmp_path / "a.fpa").open("rb") as stream:
+    (tmp_path / "a.safetensors").write_bytes(data)
+    with (tmp_path / "a.safetensors").open("rb") as stream:
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     assert unpack(mapped, MOST)["other"].tolist() == [0, 1, 2]
     assert digest(mapped) == digest(data) == hashlib.sha256(data).digest()

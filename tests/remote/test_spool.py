@@ -49,7 +49,7 @@ def test_pieces_become_a_file(spool):
     assert put(spool, 7, DATA, 1000, len(DATA)) == 0
     path = spool.finish(7)
     assert path.read_bytes() == DATA
-    assert path == spool.path(7) == spool.folder / "7.fpa"
+    assert path == spool.path(7) == spool.folder / "7.safetensors"
     assert spool.tasks() == {7}
     assert spool.offer(7, len(DATA), SUM) == len(DATA)
     assert spool.finish(7) == path
@@ -108,7 +108,7 @@ def test_what_a_power_cut_leaves_is_used_or_deleted(spool):
     assert again.offer(1, len(DATA), SUM) == len(DATA)
     assert again.tasks() == {1}
     assert again.used_bytes == len(DATA)
-    assert names(again) == {"1.json", "1.fpa", "notes.txt"}
+    assert names(again) == {"1.json", "1.safetensors", "notes.txt"}
 
 
 def test_another_offer_for_the_same_task_starts_anew(spool):
@@ -244,7 +244,7 @@ def test_forgotten_uploads_are_gone(spool):
     assert spool.path(1) is None
     assert spool.tasks() == {3}
     spool.keep_only({3, 50})
-    assert names(spool) == {"3.json", "3.fpa"}
+    assert names(spool) == {"3.json", "3.safetensors"}
     assert spool.used_bytes == len(DATA)
     spool.keep_only(())
     assert names(Spool(spool.folder, MOST)) == set()

@@ -18,9 +18,9 @@ from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.orders import Open, Orders
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import wire
-from fedpace.net.jobs import Arrays
 from fedpace.remote import packing as arrays
-from fedpace.remote.trainee import TorchTrainee
+from fedpace.remote.torch_trainee import TorchTrainee
+from fedpace.remote.trainee import Arrays
 from fedpace.runs import config as configs
 
 _MOST_MODEL_BYTES = 1 << 36

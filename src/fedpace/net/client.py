@@ -19,9 +19,10 @@ from grpc import aio
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError
 from fedpace.learn.train.orders import Open
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.jobs import Jobs, Line, Trainee
+from fedpace.net.jobs import Jobs, Line
 from fedpace.net.keys.gate import ClientKeys
 from fedpace.net.service import OPTIONS, Stub
+from fedpace.remote.trainee import Trainee
 
 log = logging.getLogger("fedpace.client")
 

@@ -329,19 +329,3 @@ class ClientStatus(_message.Message):
     refused: int
     down_s: float
     def __init__(self, name: _Optional[str] = ..., client: _Optional[int] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., last_seen_s: _Optional[float] = ..., batch_s: _Optional[float] = ..., up_s: _Optional[float] = ..., updates: _Optional[int] = ..., refused: _Optional[int] = ..., down_s: _Optional[float] = ...) -> None: ...
-
-class Manifest(_message.Message):
-    __slots__ = ("arrays",)
-    ARRAYS_FIELD_NUMBER: _ClassVar[int]
-    arrays: _containers.RepeatedCompositeFieldContainer[Array]
-    def __init__(self, arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ...) -> None: ...
-
-class Array(_message.Message):
-    __slots__ = ("name", "type", "shape")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    SHAPE_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    type: str
-    shape: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -9,16 +9,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from fedpace.core.errors import FedpaceError
-from fedpace.learn.train.orders import Open, Orders, Outcome
+from fedpace.learn.train.orders import Open, Orders
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
 from fedpace.net.service import Stub
 from fedpace.remote import packing as arrays
+from fedpace.remote.trainee import Trainee
 
 log = logging.getLogger("fedpace.client")
 
@@ -27,43 +26,11 @@ _MOST_MODEL_BYTES = 1 << 36
 _TELLING_BYTES = 1 << 16
 """An upload of fewer bytes says how long calls take, and nothing of the line."""
 
-Arrays = dict[str, np.ndarray]
 T = TypeVar("T")
 
 
 class NothingDone(FedpaceError):
     """A task's time was over before there was anything to send."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a task has come to, and its update as arrays; None: there is nothing to send."""
-
-    outcome: Outcome
-    update: Arrays | None
-
-
-class Trainee(Protocol):
-    """What trains; all but `samples` and `model` is called in one thread of its own.
-
-    model: digest of the layers; prepare: settings are those of local training, as JSON, client is the
-    number that draws are keyed with; train: None where the task was cancelled.
-    """
-
-    @property
-    def samples(self) -> int: ...
-    @property
-    def model(self) -> str: ...
-    def prepare(self, settings: str, seed: int, client: int) -> None: ...
-    def batches(self, batch_size: int) -> int: ...
-    def train(
-        self,
-        opened: Open,
-        weights: Arrays,
-        orders: Orders,
-        on_profile: Callable[[float], None],
-        on_step: Callable[[int], None],
-    ) -> Result | None: ...
 
 
 @dataclass(eq=False)

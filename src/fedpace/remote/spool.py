@@ -1,8 +1,8 @@
 """Updates on the server's disk: while they arrive, and from then on until they are used.
 
 An upload is three files: TASK.json says what was offered, TASK.part is what has come of it, and
-TASK.fpa is all of it, checked. They are all that is known of it, so that a server which was killed goes
-on where it was. Every byte in TASK.part has passed its check, wherever writing it broke off.
+TASK.safetensors is all of it, checked. They are all that is known of it, so that a server which was
+killed goes on where it was. Every byte in TASK.part has passed its check, even where writing it broke.
 """
 
 import hashlib
@@ -18,7 +18,8 @@ from pathlib import Path
 
 from fedpace.core.errors import PeerError
 
-_KINDS = ("fpa", "part", "tmp", "json")
+WHOLE = "safetensors"
+_KINDS = (WHOLE, "part", "tmp", "json")
 
 
 class PieceError(PeerError):
@@ -133,7 +134,11 @@ class Spool:
     def finish(self, task: int) -> Path:
         """Where the whole upload is, for good; DigestError if it is not what was offered."""
         with self._hold(task):
-            upload, path, part = self.offered(task), self._file(task, "fpa"), self._file(task, "part")
+            upload, path, part = (
+                self.offered(task),
+                self._file(task, WHOLE),
+                self._file(task, "part"),
+            )
             if upload.complete:
                 return path
             if upload.missing:
@@ -163,7 +168,7 @@ class Spool:
     def path(self, task: int) -> Path | None:
         """Where the whole upload is, once it is finished."""
         upload = self._uploads.get(task)
-        return self._file(task, "fpa") if upload is not None and upload.complete else None
+        return self._file(task, WHOLE) if upload is not None and upload.complete else None
 
     def tasks(self) -> set[int]:
         """Those whose uploads are complete."""
@@ -200,7 +205,7 @@ class Spool:
 
     def _begin(self, task: int, upload: Upload) -> None:
         """Put a new upload's files there. The old data goes first: it must not meet the new offer."""
-        self._file(task, "fpa").unlink(missing_ok=True)
+        self._file(task, WHOLE).unlink(missing_ok=True)
         self._file(task, "part").unlink(missing_ok=True)
         offer, temporary = self._file(task, "json"), self._file(task, "tmp")
         temporary.write_text(json.dumps({"size": upload.size, "sha256": upload.sha256.hex()}), "utf-8")
@@ -228,7 +233,7 @@ class Spool:
         return uploads
 
     def _load(self, task: int) -> Upload | None:
-        path, part = self._file(task, "fpa"), self._file(task, "part")
+        path, part = self._file(task, WHOLE), self._file(task, "part")
         try:
             offer = json.loads(self._file(task, "json").read_text("utf-8"))
             upload = Upload(int(offer["size"]), bytes.fromhex(offer["sha256"]))

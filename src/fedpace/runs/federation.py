@@ -27,7 +27,7 @@ from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.server import About, Server
 from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
 from fedpace.remote.reports import Over, Stopped
-from fedpace.remote.trainee import TorchTrainee
+from fedpace.remote.torch_trainee import TorchTrainee
 from fedpace.remote.world import World
 from fedpace.runs import config as configs
 from fedpace.runs import plugins

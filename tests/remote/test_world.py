@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedpace.core.commands import Train, Work
-from fedpace.core.events import Joined, Left, Started, Timer
+from fedpace.core.events import Joined, Left, Started
 from fedpace.core.run import Standing, Tick
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
@@ -16,7 +16,7 @@ from fedpace.remote.news import News
 from fedpace.remote.reports import Came, Gone
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
-from fedpace.remote.world import BACK, World
+from fedpace.remote.world import World
 from tests.net.toy_task import task
 
 STEP_S = 0.002
@@ -73,7 +73,7 @@ def world(tmp_path: Path, clock: FakeClock, ways: Heard) -> World:
     made.keep_books(Train(0, 1, 0, Work(batch_size=5, epochs=1, stop_at=14.0)))
     made.go_on(10.0)
     made.tick_at(10.05)
-    assert made.next() == Timer(10.0, BACK)
+    assert made.next() == Tick(10.0, test=False)
     return made
 
 

@@ -22,20 +22,26 @@ FREE_ROUNDS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time for the run to look at itself; no business of the policy's."""
+    """Time for the run to look at itself; no business of the policy's.
+
+    test: it is also time to test the model.
+    """
 
     at: float
+    test: bool = True
 
 
 class World(Protocol):
     """Clients and their clocks: `next` tells what happens, `carry_out` acts.
 
-    next: None where nothing will happen any more; tick_at: ask for a Tick; settled: no answer to the
-    policy is due now.
+    next: None where nothing will happen any more; send_acks: what happened is dealt with and written
+    down, so tell clients whose updates were part of it that they are safe; tick_at: ask for a Tick;
+    settled: no answer to the policy is due now.
     """
 
     def next(self) -> Event | Tick | None: ...
     def carry_out(self, command: Command, at: float) -> None: ...
+    def send_acks(self) -> None: ...
     def tick_at(self, at: float) -> None: ...
     @property
     def settled(self) -> bool: ...
@@ -118,14 +124,17 @@ class Run:
             last = at
             if at_once > too_many:
                 raise PolicyError(f"a million events at time {last}: the policy goes in circles")
-            if isinstance(item, Tick):
+            if not isinstance(item, Tick):
+                for command in session.handle(item):
+                    world.carry_out(command, at)
+                reason = self._after_event(at)
+            elif item.test:
                 self._test(at)
                 world.tick_at(at + (self._evaluate.every_s or 0.0))
                 reason = self._reason()
             else:
-                for command in session.handle(item):
-                    world.carry_out(command, at)
                 reason = self._after_event(at)
+            world.send_acks()
             if watches:
                 standing = self._standing(at, reason is not None)
                 for watch in watches:

@@ -51,7 +51,7 @@ class Desk:
         self.places: list[Place] = []
         self.arrived: dict[int, int] = {}
         """Task -> client of updates that wait here."""
-        self.thanks: list[tuple[int, int]] = []
+        self.pending_acks: list[tuple[int, int]] = []
         """Client and task of updates that are safe as soon as the journal has them."""
 
     def wants(self, client: int, task: int) -> bool:
@@ -122,7 +122,7 @@ class Desk:
         orders = place.orders.get(task)
         if orders is None:  # over in the meantime, or said before: the session writes that down
             if isinstance(event, Arrived):
-                self.thanks.append((event.client, task))
+                self.pending_acks.append((event.client, task))
             return [event]
         try:
             if isinstance(event, Failed):
@@ -167,7 +167,7 @@ class Desk:
         self._models.arrived(task)
         self.arrived[task] = event.client
         place.updates += 1
-        self.thanks.append((event.client, task))
+        self.pending_acks.append((event.client, task))
 
     def _fail(self, event: Profiled | Arrived | Failed, reason: str) -> Failed:
         """The task is over without an update; the client is told why."""

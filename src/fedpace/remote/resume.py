@@ -145,7 +145,6 @@ class Snapshots:
         """Tasks whose updates are in the spool until the next snapshot; of one thread at a time."""
 
     def __call__(self, standing: Standing) -> None:
-        self._world.thank()
         if standing.round != self._round and self._relay.journal is not None:
             self._round = standing.round
             self._world.flush(self._relay.journal.sync)

@@ -57,8 +57,6 @@ from fedpace.remote.spool import Spool
 
 log = logging.getLogger("fedpace.server")
 
-BACK = "the server is back"
-"""A timer that no policy has set: what a journal has, as ignored, where a run was gone on with."""
 MOST_UNHEARD = 100
 """Reports of one client that may wait here; it has a task at a time, and a few reports on each."""
 _LONG_S = 3600.0
@@ -97,7 +95,7 @@ class World:
         self._news = threading.Condition()
         self._stop: str | None = None
         self._over: FedpaceError | None = None
-        self._due: deque[Event] = deque()
+        self._due: deque[Event | Tick] = deque()
         self._timers: dict[str, float] = {}
         self._ticks: list[float] = []
         self.used: list[int] = []
@@ -182,12 +180,12 @@ class World:
             case Finish(reason=reason):
                 log.info("the policy ends the run: %s", reason)
 
-    def thank(self) -> None:
+    def send_acks(self) -> None:
         """Tell clients that their updates are safe; what is said here is on disk."""
         self.flush()
-        for client, task in self.desk.thanks:
+        for client, task in self.desk.pending_acks:
             self._ways.accepted(client, task)
-        self.desk.thanks.clear()
+        self.desk.pending_acks.clear()
 
     def flush(self, how: Callable[[], None] | None = None) -> None:
         """Bring the journal to disk; where that is full, wait for room. how: instead of the usual."""
@@ -273,7 +271,7 @@ class World:
         given = {task for place in self.places for task in place.orders}
         self._spool.keep_only({*self.desk.arrived, *given, *self.used})
         if self.started:  # so that the run looks at itself: it may have been over
-            self._due.append(Timer(at, BACK))
+            self._due.append(Tick(at, test=False))
 
     def answer_again(self, commands: Iterable[Command]) -> None:
         """Answer what was asked when the server went down."""

@@ -245,6 +245,9 @@ class World:
             case _:
                 pass
 
+    def send_acks(self) -> None:
+        """Nobody waits for them in virtual time."""
+
     def _answer(self, at: float, request: int, values: Sequence[float | None]) -> None:
         finite = tuple(v if v is not None and math.isfinite(v) else None for v in values)
         self._now_due.append(Measured(at, request, finite))

@@ -9,7 +9,6 @@ generator, so that no version of any library can change it: see `draw`.
 import argparse
 import hashlib
 import lzma
-import os
 import struct
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedpace.core.host import write_whole
 from fedpace.data.idx import load_idx
 
 CLASSES = 10
@@ -75,9 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     for name, plain in build(options.source):
         content = packed(plain)
-        unfinished = options.out / f"{name}.part"
-        unfinished.write_bytes(content)
-        os.replace(unfinished, options.out / name)
+        write_whole(options.out / name, content)
         sys.stdout.write(f"{name} {len(content)} {hashlib.sha256(content).hexdigest()}\n")
 
 

@@ -102,7 +102,7 @@ def test_what_a_power_cut_leaves_is_used_or_deleted(spool):
     spool.offer(3, 4, bytes(32))
     (spool.folder / "3.part").write_bytes(b"more than four")
     (spool.folder / "4.part").write_bytes(b"of nobody")
-    (spool.folder / "5.tmp").write_bytes(b"{")
+    (spool.folder / "5.json").write_bytes(b"{")
     (spool.folder / "notes.txt").write_text("not ours")
     again = Spool(spool.folder, MOST)
     assert again.offer(1, len(DATA), SUM) == len(DATA)
@@ -221,7 +221,7 @@ def test_a_disk_too_full_for_an_offer_takes_it_later(spool, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(spool_module.os, "replace", full)
+        patch.setattr(spool_module.Path, "write_text", full)
         with pytest.raises(OSError, match="No space left"):
             spool.offer(1, len(DATA), SUM)
     assert spool.used_bytes == 0

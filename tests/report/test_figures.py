@@ -145,7 +145,7 @@ def test_a_figure_that_fails_leaves_nothing_behind(runs, tmp_path, monkeypatch):
     def broken(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(figures.os, "replace", broken)
+    monkeypatch.setattr("fedpace.core.host.os.replace", broken)
     with pytest.raises(OSError, match="disk full"):
         figure({"a": runs()}, tmp_path / "f")
     assert list(tmp_path.iterdir()) == []

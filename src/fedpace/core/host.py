@@ -1,4 +1,4 @@
-"""Processes of a run: how many, that none outlives it, and how they spend their time."""
+"""The machine under a run: its cores, child processes, garbage collector and files."""
 
 import gc
 import multiprocessing
@@ -6,6 +6,8 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
 
 
 def cores() -> int:
@@ -42,3 +44,39 @@ def few_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+@contextmanager
+def open_whole(path: Path, text: bool = False, mode: int | None = None) -> Iterator[IO[Any]]:
+    """Open a file for writing that appears under its name only when it is complete.
+
+    Readers, and whoever looks after a crash, find the old file or the new one: it is written beside
+    `path`, brought to disk and renamed when the block ends; an error in the block leaves the old file.
+    text: UTF-8 with line ends as written. mode: the file's permissions, whatever the umask; nobody
+    else may read it before it has them.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary.unlink(missing_ok=True)
+
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o666 if mode is None else 0o600)
+
+    how: dict[str, Any] = {"mode": "x", "encoding": "utf-8", "newline": ""} if text else {"mode": "xb"}
+    try:
+        with open(temporary, opener=create, **how) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if mode is not None:
+            temporary.chmod(mode)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, content: bytes | str, mode: int | None = None) -> None:
+    """Write a file as `open_whole` does."""
+    with open_whole(path, isinstance(content, str), mode) as file:
+        file.write(content)

@@ -1,25 +1,20 @@
-"""Tensors on disk: written to a temporary name and renamed, read without unpickling code."""
+"""Tensors on disk: written whole, read without unpickling code."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedpace.core.errors import FedpaceError, JournalError
+from fedpace.core.host import open_whole
 
 
 def save(path: Path, values: Any) -> None:
     """Write plain values and tensors; after a crash there is the old file or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("wb") as file:
+        with open_whole(path) as file:
             torch.save(values, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        temporary.unlink(missing_ok=True)
         raise FedpaceError(
             f"{path} could not be written: {error}; free some space and resume"
         ) from error

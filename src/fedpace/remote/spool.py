@@ -19,7 +19,7 @@ from pathlib import Path
 from fedpace.core.errors import PeerError
 
 WHOLE = "safetensors"
-_KINDS = (WHOLE, "part", "tmp", "json")
+_KINDS = (WHOLE, "part", "json")
 
 
 class PieceError(PeerError):
@@ -207,9 +207,9 @@ class Spool:
         """Put a new upload's files there. The old data goes first: it must not meet the new offer."""
         self._file(task, WHOLE).unlink(missing_ok=True)
         self._file(task, "part").unlink(missing_ok=True)
-        offer, temporary = self._file(task, "json"), self._file(task, "tmp")
-        temporary.write_text(json.dumps({"size": upload.size, "sha256": upload.sha256.hex()}), "utf-8")
-        os.replace(temporary, offer)
+        # Half an offer is read as none, so that it need not be written whole.
+        offer = json.dumps({"size": upload.size, "sha256": upload.sha256.hex()})
+        self._file(task, "json").write_text(offer, "utf-8")
         self._file(task, "part").touch()
 
     def _delete(self, task: int) -> None:
@@ -227,7 +227,7 @@ class Spool:
             upload = self._load(task)
             if upload is not None:
                 uploads[task] = upload
-            stale = _KINDS if upload is None else ("tmp", "part") if upload.complete else ("tmp",)
+            stale = _KINDS if upload is None else ("part",) if upload.complete else ()
             for kind in stale:
                 self._file(task, kind).unlink(missing_ok=True)
         return uploads

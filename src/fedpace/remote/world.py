@@ -12,7 +12,6 @@ import heapq
 import json
 import logging
 import math
-import os
 import threading
 import time
 from collections import Counter, deque
@@ -47,6 +46,7 @@ from fedpace.core.events import (
     Started,
     Timer,
 )
+from fedpace.core.host import write_whole
 from fedpace.core.run import Tick
 from fedpace.remote.clock import Clock, Moments
 from fedpace.remote.desk import REFUSED, SHUT_OUT, Desk
@@ -399,12 +399,7 @@ class World:
                 return number
         if len(self.places) >= self._most:
             raise PeerError(f"this federation has {self._most} places, and all are taken")
-        temporary = self._names.with_suffix(".tmp")
-        with temporary.open("w") as file:
-            file.write(json.dumps([place.name for place in self.places] + [name]))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._names)
+        write_whole(self._names, json.dumps([place.name for place in self.places] + [name]))
         self.places.append(Place(name))
         return len(self.places) - 1
 

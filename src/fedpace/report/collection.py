@@ -1,7 +1,6 @@
 """The report of a folder: every journal in it, grouped by label, as table, figure and JSON."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedpace.core.errors import JournalError
+from fedpace.core.host import write_whole
 from fedpace.core.journal import JOURNAL, part_path
 from fedpace.report.summary import Summary, summarise
 from fedpace.report.table import compare_table, markdown
@@ -54,10 +54,10 @@ def show(
     """Print the table; write report.md, report.json and the figure into the folder."""
     targets = targets or default_targets(groups)
     console.print(compare_table(groups, targets))
-    _write(folder / "report.md", markdown(groups, targets))
+    write_whole(folder / "report.md", markdown(groups, targets))
     runs = {label: [run.to_dict() for run in runs] for label, runs in groups.items()}
     values = {"title": title, "targets": list(targets), "runs": runs}
-    _write(folder / "report.json", json.dumps(values, indent=1))
+    write_whole(folder / "report.json", json.dumps(values, indent=1))
     paths = [folder / "report.md", folder / "report.json"]
     if len(groups) <= MOST_LABELS:
         from fedpace.report.figures import figure  # matplotlib takes a second to import
@@ -96,9 +96,3 @@ def default_targets(groups: Groups) -> tuple[float, ...]:
         return ()
     middle = best[len(best) // 2]
     return tuple(sorted({round(share * middle * 20) / 20 for share in (0.8, 0.95)} - {0.0}))
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

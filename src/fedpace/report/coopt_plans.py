@@ -1,7 +1,6 @@
 """A plan of CoOptFL for a terminal and as CSV."""
 
 import csv
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from fedpace.core.host import open_whole
 from fedpace.planning.coopt import Plan
 from fedpace.planning.coopt_bound import parts
 from fedpace.report.units import decimals
@@ -121,22 +121,16 @@ def table(plan: Plan, each: Sequence[Plan]) -> Table:
 def write_csv(plan: Plan, each: Sequence[Plan], path: Path) -> None:
     """A row for each tau: its bound, what a round takes, and every client's batch (clients from 0)."""
     found, clients = terms(each), range(len(plan.batches))
-    part = path.with_name(path.name + ".part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with part.open("w", newline="", encoding="utf-8") as file:
-            rows = csv.writer(file, lineterminator="\n")
-            rows.writerow(
-                ["tau", "best", "bound", "gap", "drift", "noise", "round_s", "round_money"]
-                + [f"batch_client_{client}" for client in clients]
-            )
-            split = np.stack([found.gap, found.drift, found.noise], axis=1).tolist()
-            for one, values in zip(each, split, strict=True):
-                start = [one.tau, int(one.tau == plan.tau), one.bound, *values]
-                rows.writerow([*start, one.round_s, one.round_money, *one.batches.tolist()])
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with open_whole(path, text=True) as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(
+            ["tau", "best", "bound", "gap", "drift", "noise", "round_s", "round_money"]
+            + [f"batch_client_{client}" for client in clients]
+        )
+        split = np.stack([found.gap, found.drift, found.noise], axis=1).tolist()
+        for one, values in zip(each, split, strict=True):
+            start = [one.tau, int(one.tau == plan.tau), one.bound, *values]
+            rows.writerow([*start, one.round_s, one.round_money, *one.batches.tolist()])
 
 
 def _spent(plan: Plan) -> str:

@@ -3,7 +3,6 @@
 Where anything has a price, accuracy over money as well.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.host import open_whole
 from fedpace.report.panels import (
     FAINT,
     INK,
@@ -91,16 +91,11 @@ def _note(drawing: Figure, groups: Groups, panels: int) -> None:
 
 
 def save(drawing: Figure, path_stem: Path, kind: str) -> Path:
-    """Write to a temporary name and rename, so that no half-written picture is ever found."""
+    """Write a figure as a PNG or an SVG, whole, and return its path."""
     path = path_stem.with_name(f"{path_stem.name}.{kind}")
-    part = path.with_name(path.name + ".part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with open_whole(path) as file:
         # No date: the same runs give the same bytes.
-        drawing.savefig(part, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+        drawing.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     return path
 
 

@@ -1,7 +1,6 @@
 """A plan of deadlines for a terminal and as CSV."""
 
 import csv
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from fedpace.core.host import open_whole
 from fedpace.planning.deadlines import Plan, rounded_up, smallest_budget
 from fedpace.report.units import decimals
 
@@ -78,22 +78,16 @@ def middle(layers: int) -> int:
 def write_csv(plan: Plan, path: Path) -> None:
     """All rounds: their bound, and every user's batch (users from 0) and layer's chance (from 1)."""
     users, layers = range(len(plan.problem.users)), range(1, plan.problem.layers + 1)
-    part = path.with_name(path.name + ".part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with part.open("w", newline="", encoding="utf-8") as file:
-            rows = csv.writer(file, lineterminator="\n")
-            rows.writerow(
-                ["round", "step", "deadline_s", "bound_after"]
-                + [f"batch_user_{user}" for user in users]
-                + [f"reached_layer_{layer}" for layer in layers]
-            )
-            for t, deadline_s in enumerate(plan.deadlines_s.tolist()):
-                start = [t + 1, float(plan.problem.steps[t]), deadline_s, float(plan.distances[t + 1])]
-                rows.writerow(start + plan.batches[t].tolist() + plan.reached[t].tolist())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with open_whole(path, text=True) as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(
+            ["round", "step", "deadline_s", "bound_after"]
+            + [f"batch_user_{user}" for user in users]
+            + [f"reached_layer_{layer}" for layer in layers]
+        )
+        for t, deadline_s in enumerate(plan.deadlines_s.tolist()):
+            start = [t + 1, float(plan.problem.steps[t]), deadline_s, float(plan.distances[t + 1])]
+            rows.writerow(start + plan.batches[t].tolist() + plan.reached[t].tolist())
 
 
 def _chances(layers: int) -> list[str]:

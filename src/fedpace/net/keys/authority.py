@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedpace.core.errors import ConfigError, unknown
+from fedpace.core.host import write_whole
 from fedpace.net.keys.identity import (
     BEFORE,
     CA_DAYS,
@@ -43,6 +44,9 @@ from fedpace.net.keys.identity import (
     serial,
     utc_now,
 )
+
+PUBLIC, PRIVATE = 0o644, 0o600
+"""Permissions whatever the umask: a revocation by root must be readable for the server's user."""
 
 
 class Authority:
@@ -74,7 +78,7 @@ class Authority:
         folder.chmod(0o700)
         (folder / "clients").mkdir(mode=0o700)
         for path in (REVOKED, *FILES.values()):
-            _replace(folder / path, b"[]\n")
+            write_whole(folder / path, b"[]\n", PUBLIC)
         _put_pair(folder, "server", server)
         _put_pair(folder, "ca", authority.ca)
         return authority
@@ -114,7 +118,7 @@ class Authority:
             self._refuse_double(name, folder)
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(mode=0o700, parents=True)
-            _replace(part / "ca.crt", self.ca.certificate_pem)
+            write_whole(part / "ca.crt", self.ca.certificate_pem, PUBLIC)
             if kind == "certificate":
                 identity = self._put_certificate(part, name, until)
             else:
@@ -141,7 +145,7 @@ class Authority:
                     "tokens": [i.key for i in ended if i.kind == "token"],
                 }
                 path = self.folder / REVOKED
-                _replace(path, _dump([*records(path), record]))
+                write_whole(path, _dump([*records(path), record]), PUBLIC)
         return ended
 
     def identities(self) -> list[tuple[Identity, datetime | None]]:
@@ -183,7 +187,7 @@ class Authority:
             FIELDS[identity.kind]: identity.key,
             "until": identity.until.isoformat(),
         }
-        _replace(path, _dump([*records(path), record]))
+        write_whole(path, _dump([*records(path), record]), PUBLIC)
 
     def _make_server(self, hosts: Sequence[str], days: int) -> Pair:
         if not hosts:
@@ -290,13 +294,13 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pai
 
 
 def _put_pair(folder: Path, name: str, pair: Pair) -> None:
-    _replace(folder / f"{name}.key", pair.key_pem, mode=0o600)
-    _replace(folder / f"{name}.crt", pair.certificate_pem)
+    write_whole(folder / f"{name}.key", pair.key_pem, PRIVATE)
+    write_whole(folder / f"{name}.crt", pair.certificate_pem, PUBLIC)
 
 
 def _put_token(folder: Path, name: str, until: datetime) -> Identity:
     token = secrets.token_urlsafe(32)
-    _replace(folder / "token", f"{name}:{token}\n".encode(), mode=0o600)
+    write_whole(folder / "token", f"{name}:{token}\n".encode(), PRIVATE)
     return Identity(name, "token", digest(token), until)
 
 
@@ -310,19 +314,6 @@ def _host(text: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
-
-
-def _replace(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file; whoever reads it meanwhile, or after a crash, finds the old or the new one."""
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    # Whatever the umask: a revocation by root must be readable for the server's user.
-    part.chmod(mode)
-    part.replace(path)
 
 
 def _dump(records: list[dict[str, Any]]) -> bytes:

@@ -2,7 +2,7 @@
 
 The round trip is that of a whole task with a real server in another process: its order, the model, an
 update that is checked, on disk and in the next model, and the next order. Transfers are measured in
-turns with a bare gRPC stream of the same messages through the same TLS; ours are checked piece by piece
+turns with a bare gRPC stream of protobuf messages through the same TLS; ours are checked piece by piece
 and as a whole, and what goes up is on disk when the call ends.
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 import grpc
 import numpy as np
 import torch
+from google.protobuf.wrappers_pb2 import BytesValue
 from grpc import aio
 
 from fedpace.core.errors import PeerError
@@ -34,6 +35,7 @@ from fedpace.net import transfer
 from fedpace.net.client import Client
 from fedpace.net.keys.authority import Authority
 from fedpace.net.keys.gate import ClientKeys, Gate
+from fedpace.net.pieces import Piece
 from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
 from fedpace.net.transfer import PIECE_BYTES
 from fedpace.remote.packing import digest
@@ -136,9 +138,9 @@ async def _listen(told: Connection, keys: Path, spool: Path) -> None:
     ours, bare = _Ours(Spool(spool, SIZE), data), _Bare(data)
     ways = {
         "Down": grpc.unary_stream_rpc_method_handler(
-            bare.down, response_serializer=pb.Piece.SerializeToString
+            bare.down, response_serializer=BytesValue.SerializeToString
         ),
-        "Up": grpc.stream_unary_rpc_method_handler(bare.up, request_deserializer=pb.Piece.FromString),
+        "Up": grpc.stream_unary_rpc_method_handler(bare.up, request_deserializer=BytesValue.FromString),
     }
     server.add_generic_rpc_handlers(
         (handlers(ours), grpc.method_handlers_generic_handler("bare", ways))
@@ -162,17 +164,15 @@ class _Ours:
     async def control(self, _: None, requests: AsyncIterator[pb.FromClient], context: Any) -> None:
         pass
 
-    async def fetch(self, _: None, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.Piece]:
-        async for piece in transfer.pieces(self._data, request.offset, self._sha256):
+    async def fetch(self, _: None, request: pb.FetchRequest, context: Any) -> AsyncIterator[Piece]:
+        async for piece in transfer.pieces(request.task, self._data, request.offset, self._sha256):
             yield piece
 
     async def offer(self, _: None, request: pb.OfferRequest, context: Any) -> pb.OfferReply:
         there = await asyncio.to_thread(self._spool.offer, request.task, request.size, request.sha256)
         return pb.OfferReply(offset=there)
 
-    async def send(
-        self, _: None, requests: AsyncIterator[pb.SendRequest], context: Any
-    ) -> pb.SendReply:
+    async def send(self, _: None, requests: AsyncIterator[Piece], context: Any) -> pb.SendReply:
         try:
             return await transfer.receive(requests, self._spool, lambda number: True)
         except PeerError as error:
@@ -190,25 +190,25 @@ def _numbers() -> bytes:
 
 
 class _Bare:
-    """The same messages, and nothing else."""
+    """Messages of as many bytes as protobuf sends them, and nothing else."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    async def down(self, request: bytes, context: Any) -> AsyncIterator[pb.Piece]:
+    async def down(self, request: bytes, context: Any) -> AsyncIterator[BytesValue]:
         for piece in _pieces(self._data):
             yield piece
 
-    async def up(self, requests: AsyncIterator[pb.Piece], context: Any) -> bytes:
+    async def up(self, requests: AsyncIterator[BytesValue], context: Any) -> bytes:
         count = 0
         async for piece in requests:
-            count += len(piece.data)
+            count += len(piece.value)
         return str(count).encode()
 
 
-def _pieces(data: bytes) -> Iterator[pb.Piece]:
+def _pieces(data: bytes) -> Iterator[BytesValue]:
     for start in range(0, len(data), PIECE_BYTES):
-        yield pb.Piece(data=data[start : start + PIECE_BYTES])
+        yield BytesValue(value=data[start : start + PIECE_BYTES])
 
 
 async def _in_turns(port: int, keys: ClientKeys) -> float:
@@ -216,13 +216,13 @@ async def _in_turns(port: int, keys: ClientKeys) -> float:
 
     async with aio.secure_channel(f"127.0.0.1:{port}", keys.credentials(), options=OPTIONS) as channel:
         stub = Stub(channel)
-        down = channel.unary_stream("/bare/Down", None, pb.Piece.FromString)
-        up = channel.stream_unary("/bare/Up", pb.Piece.SerializeToString, None)
+        down = channel.unary_stream("/bare/Down", None, BytesValue.FromString)
+        up = channel.stream_unary("/bare/Up", BytesValue.SerializeToString, None)
 
         async def bare_down() -> None:
             count = 0
             async for one in down(b""):
-                count += len(one.data)
+                count += len(one.value)
             assert count == SIZE
 
         async def bare_up() -> None:

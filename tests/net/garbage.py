@@ -3,13 +3,14 @@
 import json
 import math
 import struct
-import zlib
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
 from fedpace.core.errors import PeerError
 from fedpace.net import federation_pb2 as pb
+from fedpace.net.pieces import Piece
 from fedpace.net.service import MESSAGE_BYTES
 from fedpace.remote import packing as arrays
 from tests.net.rig import SAMPLES, digest, update
@@ -20,7 +21,7 @@ KINDS = {
     "Control": pb.FromClient,
     "Fetch": pb.FetchRequest,
     "Offer": pb.OfferRequest,
-    "Send": pb.SendRequest,
+    "Send": Piece,
     "Status": pb.StatusRequest,
 }
 INTEGERS = (0, 1, 2, 3, 19, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)
@@ -49,6 +50,20 @@ def spoil(draw, message, share=0.3):
             most = U4 if one.type in (one.TYPE_UINT32, one.TYPE_FIXED32) else 2**64 - 1
             setattr(message, one.name, min(draw.choice(INTEGERS), most))
     return message
+
+
+def spoil_piece(draw, piece, share):
+    """The same, of a piece."""
+    worst = {
+        "task": INTEGERS,
+        "offset": INTEGERS,
+        "size": INTEGERS,
+        "crc": [one for one in INTEGERS if one <= U4],
+        "data": BYTES,
+        "sha256": [one for one in BYTES if len(one) in (0, 32)],
+    }
+    spoiled = [name for name in worst if draw.random() < share]
+    return replace(piece, **{name: draw.choice(worst[name]) for name in spoiled})
 
 
 def pick_rarely_long(draw, values):
@@ -186,10 +201,10 @@ def good(name, task):
         ],
         "Fetch": [pb.FetchRequest(task=task)],
         "Offer": [pb.OfferRequest(task=task, size=len(data), sha256=arrays.digest(data))],
-        "Send": [pb.SendRequest(task=task, piece=pb.Piece(data=data, crc=zlib.crc32(data)))],
+        "Send": [Piece.of(task, 0, data)],
         "Status": [pb.StatusRequest()],
     }
-    return [one.SerializeToString() for one in messages[name]]
+    return [one.encode() if name == "Send" else one.SerializeToString() for one in messages[name]]
 
 
 def bad(draw, name, task):
@@ -207,8 +222,11 @@ def bad(draw, name, task):
     elif how < 7:
         requests[at] = garble(draw, requests[at])
     else:
-        message = spoil(draw, KINDS[name].FromString(good(name, task)[0]), 0.5)
-        requests[at] = message.SerializeToString()
+        message = good(name, task)[0]
+        if name == "Send":
+            requests[at] = spoil_piece(draw, Piece.decode(message), 0.5).encode()
+        else:
+            requests[at] = spoil(draw, KINDS[name].FromString(message), 0.5).SerializeToString()
     return requests
 
 

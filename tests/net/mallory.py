@@ -1,7 +1,6 @@
 """A client that takes part and means harm: straight at the server's handlers, and through gRPC."""
 
 import asyncio
-import zlib
 from contextlib import suppress
 
 import grpc
@@ -9,6 +8,7 @@ from grpc import aio
 
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import INSTANCE
+from fedpace.net.pieces import Piece
 from fedpace.net.service import SERVICE
 from fedpace.remote import packing as arrays
 from tests.net.garbage import MALLORY, good, honest
@@ -126,8 +126,7 @@ class Mallory:
         """A whole file, as an update."""
         offer = pb.OfferRequest(task=self.task, size=len(data), sha256=arrays.digest(data))
         assert await self.call("Offer", offer) == pb.OfferReply()
-        piece = pb.Piece(data=data, crc=zlib.crc32(data))
-        sent = await self.call("Send", [pb.SendRequest(task=self.task, piece=piece)])
+        sent = await self.call("Send", [Piece.of(self.task, 0, data)])
         assert sent == pb.SendReply(offset=len(data), complete=True)
 
     async def bring(self, data):

@@ -12,7 +12,6 @@ import logging
 import random
 import socket
 import threading
-import zlib
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,6 +30,7 @@ from fedpace.core.stops import EvaluateSettings
 from fedpace.learn.model.arrays import arrays_to_update
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import INSTANCE, Client
+from fedpace.net.pieces import Piece
 from fedpace.net.service import OPTIONS
 from fedpace.remote import packing as arrays
 from fedpace.remote.reports import Came, Gone, Knock
@@ -51,6 +51,7 @@ from tests.net.garbage import (
     noise,
     said,
     spoil,
+    spoil_piece,
 )
 from tests.net.mallory import Mallory, Raw
 from tests.net.rig import LONG_S, SAMPLES, Sleeper, digest, serving, settings, update
@@ -249,10 +250,10 @@ def test_no_transfer_does_any_harm_cut_repeated_and_out_of_order(seed, undisturb
             answer = await mallory.call(name, request, instance)
             ends[name].add(answer if isinstance(answer, grpc.StatusCode) else type(answer))
             if name == "Send":
-                kept = [path.read_bytes() for path in spool.glob(f"{mallory.task}.[pf]*")]
+                kept = [path.read_bytes() for path in spool.glob(f"{mallory.task}.[ps]*")]
                 assert all(data.startswith(one) for one in kept), "every byte has passed its check"
-                first = request[0] if request and instance == MALLORY else pb.SendRequest()
-                if first.offset and first.task == mallory.task and first.piece.data:
+                first = request[0] if request and instance == MALLORY else Piece.of(0, 0, b"")
+                if first.offset and first.task == mallory.task and first.data:
                     assert answer is grpc.StatusCode.ABORTED, "it is not the next piece"
 
     ends, spool = {name: set() for name in KINDS}, tmp_path / "spool"
@@ -272,8 +273,7 @@ async def offered_pieces(draw, mallory):
     requests = []
     for start in range(0, len(data), 5000):
         part = data[start : start + 5000]
-        piece = pb.Piece(data=part, crc=zlib.crc32(part))
-        requests.append(pb.SendRequest(task=mallory.task, offset=start, piece=piece))
+        requests.append(Piece.of(mallory.task, start, part))
     how = draw.randrange(7)
     if how == 0:
         draw.shuffle(requests)
@@ -282,12 +282,13 @@ async def offered_pieces(draw, mallory):
     elif how == 2:
         requests = requests[: draw.randrange(len(requests) + 1)]
     elif how == 3:
-        spoil(draw, draw.choice(requests), 0.4)
+        at = draw.randrange(len(requests))
+        requests[at] = spoil_piece(draw, requests[at], 0.4)
     elif how == 4:
-        requests.insert(draw.randrange(len(requests)), pb.SendRequest(task=mallory.task))
+        requests.insert(draw.randrange(len(requests)), Piece.of(mallory.task, 0, b""))
     elif how == 5:
-        piece = draw.choice(requests).piece
-        piece.data = garble(draw, piece.data)
+        at = draw.randrange(len(requests))
+        requests[at] = replace(requests[at], data=garble(draw, requests[at].data))
     return data, requests
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import zlib
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +18,7 @@ from fedpace.net.client import INSTANCE
 from fedpace.net.keys.authority import Authority
 from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.keys.identity import utc_now
+from fedpace.net.pieces import Piece
 from fedpace.net.service import MESSAGE_BYTES, OPTIONS, SERVICE, Stub
 from fedpace.remote import packing as arrays
 from fedpace.runs import federation
@@ -27,7 +27,6 @@ from tests.net.rig import LONG_S, SAMPLES, digest, serving, settings, task, upda
 KINDS = ("certificate", "token")
 QUICK = {"wait_for": 2, "beat_s": 0.2, "silent_s": 60.0, "return_s": 0.2}
 FILE = arrays.pack(update(value=0.25))
-PIECE = pb.Piece(data=FILE, crc=zlib.crc32(FILE))
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
 NOT_FOUND = grpc.StatusCode.NOT_FOUND
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -129,12 +128,14 @@ def strangers(kind, authority, foreign):
     }
 
 
-REQUESTS = {
+MESSAGES = {
     "Control": pb.FromClient(hello=pb.Hello(name="a-token", instance="0" * 32, model=digest())),
     "Fetch": pb.FetchRequest(task=1),
     "Offer": pb.OfferRequest(task=1, size=len(FILE), sha256=arrays.digest(FILE)),
-    "Send": pb.SendRequest(task=1, piece=PIECE),
     "Status": pb.StatusRequest(),
+}
+REQUESTS = {name: request.SerializeToString() for name, request in MESSAGES.items()} | {
+    "Send": Piece.of(1, 0, FILE).encode()
 }
 
 
@@ -184,7 +185,7 @@ def test_without_a_valid_identity_nothing_is_told_and_nothing_is_accepted(
             metadata = ((INSTANCE, "0" * 32), *stranger.metadata)
             with plain_channel_of(site, stranger.credentials) as channel:
                 for name, request in REQUESTS.items():
-                    for data in (request.SerializeToString(), b"\xff\xff", b""):
+                    for data in (request, b"\xff\xff", b""):
                         code, text, told = attempt(channel, name, data, metadata)
                         case = (what, name, data, code, text)
                         assert told == [], case
@@ -241,7 +242,7 @@ class Speaker:
 
     async def send(self, number, metadata=None):
         async def pieces():
-            yield pb.SendRequest(task=number, piece=PIECE)
+            yield Piece.of(number, 0, FILE)
 
         return await ended(self.stub.send(pieces(), metadata=metadata or self.metadata))
 
@@ -274,7 +275,7 @@ async def both(site, authority, kind):
 def test_a_client_has_to_do_with_its_own_tasks_only(kind, authority, tmp_path):
     async def play(site):
         async with both(site, authority, kind) as (a, b, of_a, of_b):
-            assert isinstance(await a.fetch(of_a), pb.Piece)
+            assert isinstance(await a.fetch(of_a), Piece)
             assert await b.fetch(of_a) is NOT_FOUND
             assert await b.offer(of_a) is NOT_FOUND
             assert await b.send(of_a) is grpc.StatusCode.INVALID_ARGUMENT
@@ -409,10 +410,10 @@ def test_a_client_that_is_revoked_is_cut_off_in_the_middle_and_the_others_go_on(
             assert await a.hear("train") is None
             with plain_channel_of(site, a.keys.credentials()) as channel:
                 for name, request in REQUESTS.items():
-                    said = (channel, name, request.SerializeToString(), a.metadata)
+                    said = (channel, name, request, a.metadata)
                     answer = await asyncio.to_thread(attempt, *said)
                     assert answer == (UNAUTHENTICATED, "", [])
-            assert isinstance(await b.fetch(of_b), pb.Piece)
+            assert isinstance(await b.fetch(of_b), Piece)
             await b.offer(of_b)
             assert (await b.send(of_b)).complete
             await b.done(of_b)

@@ -5,6 +5,7 @@ import hashlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -14,7 +15,8 @@ from grpc import aio
 from fedpace.core.errors import PeerError
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
-from fedpace.net.service import OPTIONS, Stub, handlers, piece_bytes, send_bytes
+from fedpace.net.pieces import Piece, Unreadable
+from fedpace.net.service import OPTIONS, Stub, handlers
 from fedpace.net.transfer import PIECE_BYTES, fetch, pieces, receive, send
 from fedpace.remote.spool import DigestError, FullError, PieceError, Spool
 
@@ -58,16 +60,15 @@ class Server:
     async def admit(self, context: Any) -> None:
         pass
 
-    async def fetch(self, _: None, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.Piece]:
+    async def fetch(self, _: None, request: pb.FetchRequest, context: Any) -> AsyncIterator[Piece]:
         self.asked.append(request.offset)
         left = self.breaks.pop(0) if self.breaks else -1
         try:
-            async for piece in pieces(self.data, request.offset):
+            async for piece in pieces(request.task, self.data, request.offset):
                 if left == 0:
                     await context.abort(self.breaks_with, "breaks off")
                 left -= 1
-                await self.pass_through(piece)
-                yield piece
+                yield await self.pass_through(piece)
         except PeerError as error:
             await context.abort(transfer.code(error), str(error))
 
@@ -78,27 +79,25 @@ class Server:
         self.offered.append(await self.answer(context, offer))
         return pb.OfferReply(offset=self.offered[-1])
 
-    async def send(
-        self, _: None, requests: AsyncIterator[pb.SendRequest], context: Any
-    ) -> pb.SendReply:
+    async def send(self, _: None, requests: AsyncIterator[Piece], context: Any) -> pb.SendReply:
         left = self.breaks.pop(0) if self.breaks else -1
 
-        async def through() -> AsyncIterator[pb.SendRequest]:
+        async def through() -> AsyncIterator[Piece]:
             nonlocal left
             async for request in requests:
                 if left == 0:
                     await context.abort(self.breaks_with, "breaks off")
                 left -= 1
-                await self.pass_through(request.piece)
-                yield request
+                yield await self.pass_through(request)
 
         return await self.answer(context, receive(through(), self.spool, lambda task: task < 100))
 
-    async def pass_through(self, piece: pb.Piece) -> None:
+    async def pass_through(self, piece: Piece) -> Piece:
         self.count += 1
         self.taken += len(piece.data)
         if self.count in self.damage:
-            piece.data = b"?" + piece.data[1:]
+            return replace(piece, data=b"?" + piece.data[1:])
+        return piece
 
 
 @asynccontextmanager
@@ -270,11 +269,12 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for(spool, way):
         server, half = Server(spool), asyncio.Event()
 
         class Stuck(Server):
-            async def pass_through(self, piece: pb.Piece) -> None:
+            async def pass_through(self, piece: Piece) -> Piece:
                 await super().pass_through(piece)
                 if self.count == 3:
                     half.set()
                     await asyncio.sleep(20)
+                return piece
 
         first = Stuck(spool)
         stack = listening(first)
@@ -320,11 +320,11 @@ class Liar(Server):
 
     lies = 1
 
-    async def fetch(self, _: None, request: pb.FetchRequest, context: Any) -> AsyncIterator[pb.Piece]:
+    async def fetch(self, _: None, request: pb.FetchRequest, context: Any) -> AsyncIterator[Piece]:
         self.asked.append(request.offset)
         self.lies -= 1
         digest = bytes(32) if self.lies >= 0 else hashlib.sha256(DATA).digest()
-        async for piece in pieces(DATA, request.offset, digest):
+        async for piece in pieces(request.task, DATA, request.offset, digest):
             yield piece
 
 
@@ -416,18 +416,14 @@ def test_an_update_that_is_refused_while_it_is_sent_is_given_up(spool):
 
 def test_a_silent_server_counts_as_broken(spool):
     class Silent(Server):
-        async def fetch(
-            self, _: None, request: pb.FetchRequest, context: Any
-        ) -> AsyncIterator[pb.Piece]:
+        async def fetch(self, _: None, request: pb.FetchRequest, context: Any) -> AsyncIterator[Piece]:
             self.asked.append(request.offset)
-            async for piece in pieces(DATA, request.offset):
+            async for piece in pieces(request.task, DATA, request.offset):
                 yield piece
                 if len(self.asked) == 1:
                     await asyncio.sleep(20)
 
-        async def send(
-            self, _: None, requests: AsyncIterator[pb.SendRequest], context: Any
-        ) -> pb.SendReply:
+        async def send(self, _: None, requests: AsyncIterator[Piece], context: Any) -> pb.SendReply:
             if len(self.offered) == 1:
                 await asyncio.sleep(20)
             return await super().send(None, requests, context)
@@ -484,32 +480,37 @@ def test_a_cancelled_transfer_ends_at_once(spool, way):
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, PIECE_BYTES])
-def test_pieces_are_on_the_wire_what_protobuf_makes_of_them(size):
-    piece = pb.Piece(data=DATA[:size], crc=2**32 - 1, size=2**40, sha256=bytes(range(32)))
-    request = pb.SendRequest(task=2**64 - 1, offset=2**40, piece=piece)
-    for message in (piece, request):  # a field that is new here wants to be written, too
-        assert len(message.ListFields()) >= len(message.DESCRIPTOR.fields) - (not size)
-    assert pb.Piece.FromString(piece_bytes(piece)) == piece
-    assert pb.SendRequest.FromString(send_bytes(request)) == request
-    for empty in (pb.SendRequest(), pb.SendRequest(task=1)):
-        assert pb.SendRequest.FromString(send_bytes(empty)).task == empty.task
+def test_pieces_survive_the_wire(size):
+    data = memoryview(DATA)[:size]
+    for piece in (
+        Piece(2**64 - 1, 2**40, data, 2**32 - 1, 2**64 - 1, bytes(range(32))),
+        Piece.of(1, 0, data),
+    ):
+        frame = piece.encode()
+        assert len(frame) == 60 + size
+        assert Piece.decode(frame) == piece
+        assert Piece.decode(frame).encode() == frame
+
+
+def test_no_beginning_of_a_head_is_a_piece():
+    frame = Piece.of(1, 0, b"").encode()
+    for length in range(len(frame)):
+        with pytest.raises(Unreadable, match="are no Piece"):
+            Piece.decode(frame[:length])
 
 
 class Garbage:
     """Requests of a client that keeps no rule."""
 
     @staticmethod
-    async def of(*requests: pb.SendRequest) -> AsyncIterator[pb.SendRequest]:
+    async def of(*requests: Piece) -> AsyncIterator[Piece]:
         for request in requests:
             yield request
 
 
-def request(task: int, offset: int, data: bytes, crc: int | None = None) -> pb.SendRequest:
-    made = pb.SendRequest(task=task, offset=offset)
-    transfer._fill(made.piece, memoryview(data), 0)
-    if crc is not None:
-        made.piece.crc = crc
-    return made
+def request(task: int, offset: int, data: bytes, crc: int | None = None) -> Piece:
+    made = Piece.of(task, offset, data)
+    return made if crc is None else replace(made, crc=crc)
 
 
 PIECE = DATA[:PIECE_BYTES]
@@ -547,7 +548,7 @@ def test_a_client_that_keeps_no_rule_is_refused(spool, requests, error, why):
 
 
 def test_a_client_that_ends_early_or_falls_silent_is_told_what_is_there(spool):
-    async def silent() -> AsyncIterator[pb.SendRequest]:
+    async def silent() -> AsyncIterator[Piece]:
         yield request(1, PIECE_BYTES, PIECE)
         await asyncio.sleep(20)
 
@@ -564,12 +565,12 @@ def test_a_client_that_ends_early_or_falls_silent_is_told_what_is_there(spool):
 def test_pieces_begin_where_they_are_asked_to():
     async def test() -> None:
         for offset in (0, 5, len(DATA) - 1, len(DATA)):
-            found = [piece async for piece in pieces(DATA, offset)]
+            found = [piece async for piece in pieces(1, DATA, offset)]
             assert b"".join(piece.data for piece in found) == DATA[offset:]
             assert (found[0].size, found[0].sha256) == (len(DATA), hashlib.sha256(DATA).digest())
             assert all(piece.size == 0 and not piece.sha256 for piece in found[1:])
         with pytest.raises(PeerError, match=f"from {len(DATA) + 1} on"):
-            await anext(pieces(DATA, len(DATA) + 1))
+            await anext(pieces(1, DATA, len(DATA) + 1))
 
     run(test())
 

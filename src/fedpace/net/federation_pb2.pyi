@@ -230,17 +230,9 @@ class Bye(_message.Message):
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
-class Piece(_message.Message):
-    __slots__ = ("data", "crc", "size", "sha256")
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    CRC_FIELD_NUMBER: _ClassVar[int]
-    SIZE_FIELD_NUMBER: _ClassVar[int]
-    SHA256_FIELD_NUMBER: _ClassVar[int]
-    data: bytes
-    crc: int
-    size: int
-    sha256: bytes
-    def __init__(self, data: _Optional[bytes] = ..., crc: _Optional[int] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+class RawPiece(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("task", "offset")
@@ -265,16 +257,6 @@ class OfferReply(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     offset: int
     def __init__(self, offset: _Optional[int] = ...) -> None: ...
-
-class SendRequest(_message.Message):
-    __slots__ = ("task", "offset", "piece")
-    TASK_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    PIECE_FIELD_NUMBER: _ClassVar[int]
-    task: int
-    offset: int
-    piece: Piece
-    def __init__(self, task: _Optional[int] = ..., offset: _Optional[int] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
 
 class SendReply(_message.Message):
     __slots__ = ("offset", "complete")

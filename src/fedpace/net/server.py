@@ -25,7 +25,8 @@ from fedpace.net import transfer, wire
 from fedpace.net.connections import Connection, Connections
 from fedpace.net.keys.gate import Gate, Unknown
 from fedpace.net.keys.identity import Identity, is_name
-from fedpace.net.service import Call, Unreadable
+from fedpace.net.pieces import Piece, Unreadable
+from fedpace.net.service import Call
 from fedpace.remote.models import Models
 from fedpace.remote.packing import digest
 from fedpace.remote.reports import MOST_SAMPLES, Came, Knock, Over, Report, Stopped
@@ -152,7 +153,7 @@ class Server:
 
     async def fetch(
         self, identity: Identity | None, request: pb.FetchRequest, context: Call
-    ) -> AsyncIterator[pb.Piece]:
+    ) -> AsyncIterator[Piece]:
         connection = await self._transferring(identity, context)
         data = self._models.file(request.task)
         if data is None or not self._world.wants(connection.client, request.task):
@@ -165,7 +166,7 @@ class Server:
         else:
             sha256 = known[1]
         try:
-            async for piece in transfer.pieces(data, request.offset, sha256):
+            async for piece in transfer.pieces(request.task, data, request.offset, sha256):
                 if not connection.open:
                     await context.abort(grpc.StatusCode.UNAVAILABLE, _NO_STREAM)
                 yield piece
@@ -190,7 +191,7 @@ class Server:
         return pb.OfferReply(offset=there)
 
     async def send(
-        self, identity: Identity | None, requests: AsyncIterator[pb.SendRequest], context: Call
+        self, identity: Identity | None, requests: AsyncIterator[Piece], context: Call
     ) -> pb.SendReply:
         connection = await self._transferring(identity, context)
 

@@ -2,19 +2,21 @@
 
 Written out instead of generated: the generated code is tied to one release of grpcio, and untyped. A
 server takes all calls as streams of bytes, which on the wire they are: so its handlers run before
-anything is read, and nobody's bytes are parsed, or even waited for, who has not been let in.
+anything is read, and nobody's bytes are parsed, or even waited for, who has not been let in. Messages
+are protobuf's, but for pieces of models and updates.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
-from fedpace.core.errors import PeerError
 from fedpace.net import federation_pb2 as pb
+from fedpace.net.pieces import Piece, Unreadable
 
 SERVICE = "fedpace.v1.Federation"
 MESSAGE_BYTES = 2 << 20
@@ -37,11 +39,7 @@ REQUEST_S = 10.0
 Call: TypeAlias = "aio.ServicerContext[Any, Any]"
 Caller = TypeVar("Caller")
 M = TypeVar("M", bound=Message)
-M_co = TypeVar("M_co", bound=Message, covariant=True)
-
-
-class Unreadable(PeerError):
-    """Bytes that are no message."""
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Servicer(Protocol[Caller]):
@@ -56,32 +54,34 @@ class Servicer(Protocol[Caller]):
     ) -> None: ...
     def fetch(
         self, caller: Caller, request: pb.FetchRequest, context: Call
-    ) -> AsyncIterator[pb.Piece]: ...
+    ) -> AsyncIterator[Piece]: ...
     async def offer(self, caller: Caller, request: pb.OfferRequest, context: Call) -> pb.OfferReply: ...
     async def send(
-        self, caller: Caller, requests: AsyncIterator[pb.SendRequest], context: Call
+        self, caller: Caller, requests: AsyncIterator[Piece], context: Call
     ) -> pb.SendReply: ...
     async def status(
         self, caller: Caller, request: pb.StatusRequest, context: Call
     ) -> pb.StatusReply: ...
 
 
-class Incoming(Generic[M_co]):
-    """Messages of a stream as they are asked for; Unreadable in the place of one that is none."""
+class Incoming(Generic[T_co]):
+    """Messages of a stream as they are asked for. read: raises Unreadable for bytes that are none."""
 
-    def __init__(self, kind: type[M_co], requests: AsyncIterator[bytes]) -> None:
-        self._kind, self._requests = kind, requests
+    def __init__(self, read: Callable[[bytes], T_co], requests: AsyncIterator[bytes]) -> None:
+        self._read, self._requests = read, requests
 
-    def __aiter__(self) -> "Incoming[M_co]":
+    def __aiter__(self) -> "Incoming[T_co]":
         return self
 
-    async def __anext__(self) -> M_co:
-        data = await anext(self._requests)
-        try:
-            return self._kind.FromString(data)
-        except DecodeError:
-            name = self._kind.DESCRIPTOR.name
-            raise Unreadable(f"{len(data)} bytes are no {name}") from None
+    async def __anext__(self) -> T_co:
+        return self._read(await anext(self._requests))
+
+
+def _parse(kind: type[M], data: bytes) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise Unreadable(f"{len(data)} bytes are no {kind.DESCRIPTOR.name}") from None
 
 
 def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
@@ -89,9 +89,9 @@ def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
 
     async def control(requests: AsyncIterator[bytes], context: Call) -> None:
         caller = await servicer.admit(context)
-        await servicer.control(caller, Incoming(pb.FromClient, requests), context)
+        await servicer.control(caller, Incoming(partial(_parse, pb.FromClient), requests), context)
 
-    async def fetch(requests: AsyncIterator[bytes], context: Call) -> AsyncIterator[pb.Piece]:
+    async def fetch(requests: AsyncIterator[bytes], context: Call) -> AsyncIterator[Piece]:
         caller = await servicer.admit(context)
         request = await _only(pb.FetchRequest, requests, context)
         async for piece in servicer.fetch(caller, request, context):
@@ -103,7 +103,7 @@ def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
 
     async def send(requests: AsyncIterator[bytes], context: Call) -> pb.SendReply:
         caller = await servicer.admit(context)
-        return await servicer.send(caller, Incoming(pb.SendRequest, requests), context)
+        return await servicer.send(caller, Incoming(Piece.decode, requests), context)
 
     async def status(requests: AsyncIterator[bytes], context: Call) -> pb.StatusReply:
         caller = await servicer.admit(context)
@@ -114,7 +114,7 @@ def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
         SERVICE,
         {
             "Control": both(control, None, pb.FromServer.SerializeToString),
-            "Fetch": both(fetch, None, piece_bytes),
+            "Fetch": both(fetch, None, Piece.encode),
             "Offer": up(offer, None, pb.OfferReply.SerializeToString),
             "Send": up(send, None, pb.SendReply.SerializeToString),
             "Status": up(status, None, pb.StatusReply.SerializeToString),
@@ -126,7 +126,7 @@ async def _only(kind: type[M], requests: AsyncIterator[bytes], context: Call) ->
     """The message of a call that has one."""
     try:
         async with asyncio.timeout(REQUEST_S):
-            return await anext(Incoming(kind, requests))
+            return _parse(kind, await anext(requests))
     except (Unreadable, StopAsyncIteration) as error:
         reason = str(error) or "a call without a message"
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
@@ -144,44 +144,11 @@ class Stub:
         self.control = channel.stream_stream(
             at + "Control", pb.FromClient.SerializeToString, pb.FromServer.FromString
         )
-        self.fetch = channel.unary_stream(
-            at + "Fetch", pb.FetchRequest.SerializeToString, pb.Piece.FromString
-        )
+        self.fetch = channel.unary_stream(at + "Fetch", pb.FetchRequest.SerializeToString, Piece.decode)
         self.offer = channel.unary_unary(
             at + "Offer", pb.OfferRequest.SerializeToString, pb.OfferReply.FromString
         )
-        self.send = channel.stream_unary(at + "Send", send_bytes, pb.SendReply.FromString)
+        self.send = channel.stream_unary(at + "Send", Piece.encode, pb.SendReply.FromString)
         self.status = channel.unary_unary(
             at + "Status", pb.StatusRequest.SerializeToString, pb.StatusReply.FromString
         )
-
-
-def piece_bytes(piece: pb.Piece) -> bytes:
-    """A piece on the wire, written as a head and the data behind it.
-
-    So the data is copied once. SerializeToString moves it whenever its buffer grows, and takes ten
-    times as long, most of it to get memory from the system.
-    """
-    head = pb.Piece(crc=piece.crc, size=piece.size, sha256=piece.sha256)
-    return b"".join((head.SerializeToString(), *_field(1, piece.data)))
-
-
-def send_bytes(request: pb.SendRequest) -> bytes:
-    """The same. A reader puts the two halves of the piece together, as protobuf has it."""
-    piece = request.piece
-    rest = pb.Piece(crc=piece.crc, size=piece.size, sha256=piece.sha256)
-    head = pb.SendRequest(task=request.task, offset=request.offset, piece=rest)
-    return b"".join((head.SerializeToString(), *_field(3, *_field(1, piece.data))))
-
-
-def _field(number: int, *parts: bytes) -> tuple[bytes, ...]:
-    """A field of bytes or of a message: its key, its length, and what is in it."""
-    return bytes([number << 3 | 2]), _varint(sum(map(len, parts))), *parts
-
-
-def _varint(number: int) -> bytes:
-    low = bytearray()
-    while number > 0x7F:
-        low.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*low, number])

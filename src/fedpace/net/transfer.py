@@ -17,6 +17,7 @@ from grpc import aio
 
 from fedpace.core.errors import PeerError
 from fedpace.net import federation_pb2 as pb
+from fedpace.net.pieces import Piece
 from fedpace.net.service import Stub
 from fedpace.remote.packing import digest
 from fedpace.remote.spool import DigestError, FullError, PieceError, Spool
@@ -71,21 +72,21 @@ def code(error: Exception) -> grpc.StatusCode:
 
 
 async def pieces(
-    data: bytes | memoryview, offset: int, sha256: bytes | None = None
-) -> AsyncIterator[pb.Piece]:
+    task: int, data: bytes | memoryview, offset: int, sha256: bytes | None = None
+) -> AsyncIterator[Piece]:
     """What Fetch answers: `data` from an offset on. sha256: of all of it, where it is known already."""
     view = memoryview(data)
     if offset > len(view):
         raise PeerError(f"a model of {len(view)} bytes is asked for from {offset} on")
     if sha256 is None:
         sha256 = await asyncio.to_thread(digest, view)
-    yield _fill(pb.Piece(size=len(view), sha256=sha256), view, offset)
+    yield Piece.of(task, offset, view[offset : offset + PIECE_BYTES], len(view), sha256)
     for start in range(offset + PIECE_BYTES, len(view), PIECE_BYTES):
-        yield _fill(pb.Piece(), view, start)
+        yield Piece.of(task, start, view[start : start + PIECE_BYTES])
 
 
 async def receive(
-    requests: AsyncIterator[pb.SendRequest],
+    requests: AsyncIterator[Piece],
     spool: Spool,
     task_allowed: Callable[[int], bool],
     quiet_s: float = QUIET_S,
@@ -99,15 +100,15 @@ async def receive(
     task: int | None = None
     coming = asyncio.ensure_future(_next(requests, quiet_s))
     try:
-        while (request := await coming) is not None:
-            if not task_allowed(request.task):
-                raise PeerError(f"no update of task {request.task} is expected from this client")
-            if task is not None and task != request.task:
-                raise PeerError(f"a stream for task {task} has a piece for task {request.task}")
-            task = request.task
+        while (piece := await coming) is not None:
+            if not task_allowed(piece.task):
+                raise PeerError(f"no update of task {piece.task} is expected from this client")
+            if task is not None and task != piece.task:
+                raise PeerError(f"a stream for task {task} has a piece for task {piece.task}")
+            task = piece.task
             coming = asyncio.ensure_future(_next(requests, quiet_s))
-            if await asyncio.to_thread(_take, request, spool):
-                return pb.SendReply(offset=request.offset + len(request.piece.data), complete=True)
+            if await asyncio.to_thread(_take, piece, spool):
+                return pb.SendReply(offset=piece.offset + len(piece.data), complete=True)
     finally:
         coming.cancel()
         await asyncio.gather(coming, return_exceptions=True)
@@ -116,7 +117,7 @@ async def receive(
     return pb.SendReply(offset=spool.offered(task).there)
 
 
-async def _next(requests: AsyncIterator[pb.SendRequest], quiet_s: float) -> pb.SendRequest | None:
+async def _next(requests: AsyncIterator[Piece], quiet_s: float) -> Piece | None:
     """The next piece; None: there is none, or none comes."""
     try:
         async with asyncio.timeout(quiet_s):
@@ -125,11 +126,11 @@ async def _next(requests: AsyncIterator[pb.SendRequest], quiet_s: float) -> pb.S
         return None
 
 
-def _take(request: pb.SendRequest, spool: Spool) -> bool:
+def _take(piece: Piece, spool: Spool) -> bool:
     """Write a piece; whether it was the last one, and all of the upload is safe."""
-    task, data = request.task, request.piece.data
+    task, data = piece.task, piece.data
     if data:
-        missing = spool.append(task, request.offset, data, request.piece.crc)
+        missing = spool.append(task, piece.offset, data, piece.crc)
     else:  # fine for an upload that only has to be finished
         missing = spool.offered(task).missing
     if missing and not data:
@@ -166,7 +167,7 @@ async def fetch(
                 while download.missing:
                     async with asyncio.timeout(quiet_s):
                         piece = await call.read()
-                    if not isinstance(piece, pb.Piece):
+                    if not isinstance(piece, Piece):
                         raise _Broken(f"it ended after {download.there} bytes")
                     if first:
                         download.begin(piece)
@@ -233,7 +234,7 @@ async def send(
 
 
 async def _write(
-    call: aio.StreamUnaryCall[pb.SendRequest, pb.SendReply],
+    call: aio.StreamUnaryCall[Piece, pb.SendReply],
     task: int,
     view: memoryview,
     offset: int,
@@ -244,10 +245,9 @@ async def _write(
     try:
         try:
             for start in range(offset, max(len(view), offset + 1), PIECE_BYTES):
-                request = pb.SendRequest(task=task, offset=start)
-                _fill(request.piece, view, start)
+                piece = Piece.of(task, start, view[start : start + PIECE_BYTES])
                 async with asyncio.timeout(quiet_s):
-                    await call.write(request)
+                    await call.write(piece)
                 watch.lap()
             async with asyncio.timeout(quiet_s):
                 await call.done_writing()
@@ -259,13 +259,6 @@ async def _write(
         return reply
     finally:
         call.cancel()
-
-
-def _fill(piece: pb.Piece, view: memoryview, start: int) -> pb.Piece:
-    """In place: a message that is given another one copies it."""
-    data = bytes(view[start : start + PIECE_BYTES])
-    piece.data, piece.crc = data, zlib.crc32(data)
-    return piece
 
 
 class _Broken(Exception):
@@ -354,7 +347,7 @@ class _Download:
         """Bytes that have not come; 1 until the size is known."""
         return self.size - self.there if self.size else 1
 
-    def begin(self, piece: pb.Piece) -> None:
+    def begin(self, piece: Piece) -> None:
         """Learn from the first piece of a try what is to come; every try must tell the same."""
         if not 1 <= piece.size <= self.most_bytes or len(piece.sha256) != self._hash.digest_size:
             raise PeerError(
@@ -367,7 +360,7 @@ class _Download:
         if (self.size, self.sha256) != (piece.size, piece.sha256):
             raise _Anew("it is another model than at the try before")
 
-    def take(self, piece: pb.Piece) -> int:
+    def take(self, piece: Piece) -> int:
         """Put a piece in its place; return how many bytes it had."""
         data = piece.data
         if zlib.crc32(data) != piece.crc:

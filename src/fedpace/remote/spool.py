@@ -105,7 +105,7 @@ class Spool:
                 raise
             return 0
 
-    def append(self, task: int, offset: int, data: bytes, crc: int) -> int:
+    def append(self, task: int, offset: int, data: bytes | memoryview, crc: int) -> int:
         """Write the next piece of an upload; return how many bytes are still missing."""
         with self._hold(task):
             upload = self.offered(task)
@@ -249,7 +249,7 @@ class Spool:
         return upload if upload is not None and upload.there <= upload.size else None
 
 
-def _write(path: Path, offset: int, data: bytes) -> None:
+def _write(path: Path, offset: int, data: bytes | memoryview) -> None:
     """Write behind the first `offset` bytes, all or nothing."""
     file = os.open(path, os.O_WRONLY)
     try:

@@ -18,11 +18,11 @@ from torch import nn
 from fedpace.core.commands import Work
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.layers import Layout
+from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.orders import Open, Orders, Outcome
 from fedpace.net.keys.gate import Gate
 from fedpace.net.server import Server
-from fedpace.remote.models import Models
 from fedpace.remote.trainee import Arrays, TrainedTask
 from fedpace.remote.world import World
 from fedpace.runs import federation
@@ -220,7 +220,7 @@ def serving(config: Any, out: Path, gate: Gate | None = None, **options: Any) ->
     with (
         mock.patch.object(federation, "Server", kept(Server, "server")),
         mock.patch.object(serving_, "World", kept(World, "world")),
-        mock.patch.object(serving_, "Models", kept(Models, "models")),
+        mock.patch.object(serving_, "ModelServer", kept(ModelServer, "models")),
     ):
         thread = threading.Thread(target=serve)
         thread.start()

@@ -31,16 +31,17 @@ from fedpace.core.facts import Finished, Ignored
 from fedpace.core.journal import Journal, read, replay
 from fedpace.core.run import Tick
 from fedpace.core.session import Session
+from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.train.trainer import Trainer
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, Refusal
-from fedpace.remote.models import Models
 from fedpace.remote.reports import Came
 from fedpace.remote.resume import Relay, retrace
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
+from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import World
 from fedpace.runs.federation import ask_status
 from tests.net.federation import (
@@ -814,7 +815,8 @@ def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
     """Retrace a journal without a network, and let all clients come anew."""
     header, _ = read(folder / "journal.jsonl.part")
     store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda _: (0.0, 0.0))
-    models, spool = Models(store, 1 << 20), Spool(folder / "spool", 1 << 20)
+    spool = Spool(folder / "spool", 1 << 20)
+    models = ModelServer(store, ReceivedUpdates(spool))
     settings = ServeSettings(**run.config["serve"])
     world = World(header.context.clients, settings, models, spool, NoWays(), folder, lambda: None)
     relay = Relay()

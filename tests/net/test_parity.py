@@ -10,7 +10,7 @@ is under way when work comes is always finished (`learn.live`). Then one run ove
 import asyncio
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -101,35 +101,18 @@ class Learner(TimingOnly):
         return 0.5, 1.0
 
 
-@dataclass
-class Models:
+class Models(Learner):
     """The same for the real-time world. sent: what the update of a task carries."""
 
-    sent: dict[int, Arrived] = field(default_factory=dict)
+    def __init__(self):
+        self.sent: dict[int, Arrived] = {}
 
-    def opened(self, task, slot):
-        pass
+    def expect(self, event, work):
+        sent = self.sent[event.task]
+        assert (event.depth, event.width) == (sent.depth, sent.width)
 
-    def take(self, task, path):
-        return self.sent[task]
-
-    def arrived(self, task):
-        pass
-
-    def forget(self, task):
-        pass
-
-    def aggregate(self, command):
-        pass
-
-    def blend(self, command):
-        pass
-
-    def measure(self, command):
-        return numbers(command)
-
-    def evaluate(self, slot):
-        return 0.5, 1.0
+    def collect(self, tasks):
+        assert set(tasks) <= set(self.sent)
 
 
 class Spool:

@@ -8,14 +8,15 @@ import pytest
 from fedpace.core.commands import Train, Work
 from fedpace.core.events import Joined, Left, Started
 from fedpace.core.run import Standing, Tick
+from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.train.trainer import Trainer
-from fedpace.remote.models import Models
 from fedpace.remote.news import News
 from fedpace.remote.reports import Came, Gone
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
+from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import World
 from tests.net.toy_task import task
 
@@ -64,7 +65,8 @@ def world(tmp_path: Path, clock: FakeClock, ways: Heard) -> World:
     (tmp_path / "clients.json").write_text('["one", "two"]')
     trainer = Trainer(task(), TrainSettings(), 0)
     store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda _: (0.0, 0.0))
-    models, spool = Models(store, 1 << 20), Spool(tmp_path / "spool", 1 << 20)
+    spool = Spool(tmp_path / "spool", 1 << 20)
+    models = ModelServer(store, ReceivedUpdates(spool))
     settings = ServeSettings(hold_s=20.0)
     made = World(2, settings, models, spool, ways, tmp_path, lambda: None, clock)
     made.keep_event(Joined(0.0, 0, 10))

@@ -2,12 +2,13 @@
 
 import torch
 
-from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Work
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Train, Work
 from fedpace.core.events import Arrived, Rates
 from fedpace.learn.many.executor import Background, Portion
 from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.train.trainer import Job
-from fedpace.sim.lazy import LazyLearner
+from fedpace.sim.lazy import LazyTraining
 
 RATES = Rates(1.0, 1, 0.0, 0.0)
 
@@ -17,10 +18,12 @@ class Store:
 
     def __init__(self):
         self.version, self.updates, self.evaluations, self.bases = 0, {}, 0, []
+        self.made = {}
 
     def weights(self, slot):
         number = torch.tensor([float(self.version)])
-        return Weights(number, torch.empty(0), torch.empty(0, dtype=torch.int64))
+        made = Weights(number, torch.empty(0), torch.empty(0, dtype=torch.int64))
+        return self.made.setdefault(self.version, made)
 
     def put(self, task, update):
         self.updates[task] = update
@@ -89,15 +92,19 @@ def arrival(task, at=1.0):
     return Arrived(at, task, task, 0, 1, 1, 0, 1, 4, False, RATES)
 
 
-def learner(appetite=1, recall=None):
+def learner(appetite=1):
     store, executor = Store(), Executor(appetite)
-    return LazyLearner(store, executor, recall), store, executor
+    return ModelServer(store, LazyTraining(executor)), store, executor
 
 
-def give(a_learner, *tasks):
+def opening(task, version=0):
+    return Train(task, task, version, Work(20, steps=1))
+
+
+def give(a_learner, *tasks, version=0):
     for task in tasks:
-        a_learner.opened(task, GLOBAL)
-        a_learner.will_arrive(arrival(task, at=float(100 - task)), Work(20, steps=1))
+        a_learner.opened(opening(task, version))
+        a_learner.expect(arrival(task, at=float(100 - task)), Work(20, steps=1))
 
 
 def aggregate(*tasks):
@@ -123,12 +130,12 @@ def test_forgotten_work_is_never_trained():
 
 def test_a_job_says_all_that_its_arrival_and_its_work_say():
     lazy, _, executor = learner()
-    lazy.opened(1, GLOBAL)
+    lazy.opened(opening(1))
     stopped = Arrived(1.0, 7, 1, 0, 3, 2, 0, 40, 4, True, RATES, last_depth=1)
-    lazy.will_arrive(stopped, Work(20, steps=5, stop_at=1.0, stop_in="layer", estimate="numbers"))
-    lazy.opened(2, GLOBAL)
+    lazy.expect(stopped, Work(20, steps=5, stop_at=1.0, stop_in="layer", estimate="numbers"))
+    lazy.opened(opening(2))
     thin = Arrived(2.0, 8, 2, 6, 3, 2, 0, 40, 4, False, RATES, width=0.5)
-    lazy.will_arrive(thin, Work(20, steps=2, width=0.5))
+    lazy.expect(thin, Work(20, steps=2, width=0.5))
     lazy.aggregate(aggregate(1, 2))
     assert executor.jobs == [
         Job(7, 1, 2, 0, 3, 20, version=0, last_depth=1, estimate="numbers"),
@@ -139,7 +146,7 @@ def test_a_job_says_all_that_its_arrival_and_its_work_say():
 def test_a_task_that_came_to_nothing_leaves_nothing_behind():
     lazy, _, executor = learner(appetite=10)
     give(lazy, 1)
-    lazy.opened(2, GLOBAL)
+    lazy.opened(opening(2))
     lazy.forget(2)
     lazy.aggregate(aggregate(1))
     assert executor.trained == [[1]]
@@ -157,7 +164,7 @@ def test_a_hungry_executor_is_topped_up_with_what_is_due_soonest():
 
 def test_workers_go_on_with_what_is_due_next_while_the_run_does():
     store, workers = Store(), Workers()
-    lazy = LazyLearner(store, workers)
+    lazy = ModelServer(store, LazyTraining(workers))
     give(lazy, 1, 2, 3, 4)  # the higher the number, the sooner it is due
     lazy.aggregate(aggregate(2))
     assert (workers.begun, workers.finished) == ([[2, 4, 3]], [2])
@@ -168,7 +175,7 @@ def test_workers_go_on_with_what_is_due_next_while_the_run_does():
 
 def test_what_is_forgotten_while_workers_are_at_it_is_not_kept():
     store, workers = Store(), Workers()
-    lazy = LazyLearner(store, workers)
+    lazy = ModelServer(store, LazyTraining(workers))
     give(lazy, 1, 2, 3)
     lazy.aggregate(aggregate(3))
     lazy.forget(2)
@@ -178,7 +185,7 @@ def test_what_is_forgotten_while_workers_are_at_it_is_not_kept():
 
 def test_a_snapshot_waits_for_what_workers_are_at():
     store, workers = Store(), Workers()
-    lazy = LazyLearner(store, workers)
+    lazy = ModelServer(store, LazyTraining(workers))
     give(lazy, 1, 2, 3, 4)
     lazy.aggregate(aggregate(4))
     assert set(lazy.state()["store"]["updates"]) == {2, 3}
@@ -190,7 +197,7 @@ def test_a_task_starts_from_the_version_that_was_current_when_it_was_opened():
     lazy, store, _ = learner()
     give(lazy, 1, 2)
     lazy.aggregate(aggregate(1))
-    give(lazy, 3)
+    give(lazy, 3, version=1)
     lazy.aggregate(aggregate())
     assert store.version == 2
     assert lazy.measure(Measure(1, "norm", (2, 3))) == (0.0, 1.0)
@@ -200,7 +207,7 @@ def test_a_mix_is_given_the_weights_that_its_tasks_started_from_even_if_trained_
     lazy, store, executor = learner(appetite=2)
     give(lazy, 1, 2)
     lazy.aggregate(aggregate(1))  # trains 2 ahead
-    give(lazy, 3)
+    give(lazy, 3, version=1)
     lazy.aggregate(Aggregate((2, 3), (0.5, 0.5), rule="mix"))
     assert executor.trained == [[1, 2], [3]]
     assert store.bases == [[], [0.0, 1.0]]
@@ -217,14 +224,14 @@ def test_a_blend_makes_a_new_version():
 def test_weights_are_kept_only_as_long_as_a_task_needs_them():
     lazy, _, _ = learner()
     for task in range(1, 50):
-        give(lazy, task)
+        give(lazy, task, version=task - 1)
         lazy.aggregate(aggregate(task))
-    give(lazy, 50)
+    give(lazy, 50, version=49)
     lazy.forget(50)
     assert lazy.state()["weights"] == []
-    assert not lazy._pins
-    assert not lazy._pins._uses
-    assert not lazy._pending
+    assert not lazy._bases
+    assert not lazy._current
+    assert not lazy._source._pending
 
 
 def test_a_model_is_tested_once_however_often_it_is_asked_for():
@@ -249,11 +256,12 @@ def test_retracing_learns_nothing_and_then_goes_on_as_if_it_had():
     steps = [
         lambda one: give(one, 1, 2),
         lambda one: one.aggregate(aggregate(1)),  # trains 2 ahead
-        lambda one: give(one, 3),
+        lambda one: give(one, 3, version=1),
     ]
     for step in steps:
         step(original)
-    retraced, store, executor = learner(appetite=2, recall=Remembered())
+    retraced, store, executor = learner(appetite=2)
+    retraced.retrace(Remembered())
     for step in steps:
         step(retraced)
     assert retraced.retracing

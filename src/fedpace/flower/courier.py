@@ -25,9 +25,9 @@ from fedpace.flower.nodes import Node, Order, Sent
 from fedpace.flower.settings import FlowerSettings
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import wire
-from fedpace.remote.models import Models
 from fedpace.remote.reports import Report
 from fedpace.remote.spool import Spool
+from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import World
 
 log = logging.getLogger("fedpace.server")
@@ -46,7 +46,7 @@ class Courier:
         settings: FlowerSettings,
         welcome: pb.Welcome,
         model: str,
-        models: Models,
+        models: ReceivedUpdates,
         spool: Spool,
         quarantine_s: float,
         clock: Callable[[], float] = time.monotonic,

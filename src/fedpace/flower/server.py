@@ -53,7 +53,7 @@ def _run(serving: Serving, post: Post, settings: FlowerSettings, clock: Callable
         settings,
         welcome,
         parts.digest,
-        serving.models,
+        serving.updates,
         serving.spool,
         serve.quarantine_s,
         clock,

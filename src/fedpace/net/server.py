@@ -27,11 +27,11 @@ from fedpace.net.keys.gate import Gate, Unknown
 from fedpace.net.keys.identity import Identity, is_name
 from fedpace.net.pieces import Piece, Unreadable
 from fedpace.net.service import Call
-from fedpace.remote.models import Models
 from fedpace.remote.packing import digest
 from fedpace.remote.reports import MOST_SAMPLES, Came, Knock, Over, Report, Stopped
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
+from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import World
 
 log = logging.getLogger("fedpace.server")
@@ -64,7 +64,7 @@ class Server:
         gate: Gate,
         settings: ServeSettings,
         about: About,
-        models: Models,
+        models: ReceivedUpdates,
         spool: Spool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

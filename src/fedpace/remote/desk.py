@@ -13,7 +13,7 @@ from dataclasses import replace
 from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived, Event, Failed, Left, Profiled
-from fedpace.remote.models import Models
+from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.reports import Place, Ways, check_done, checked
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
@@ -40,7 +40,7 @@ class Desk:
     def __init__(
         self,
         settings: ServeSettings,
-        models: Models,
+        models: ModelServer,
         spool: Spool,
         ways: Ways,
         clock: Callable[[], float],
@@ -66,12 +66,11 @@ class Desk:
             # Once more: an upload must not begin, or be replaced, behind the end of its task.
             return self._spool.offer(task, size, sha256) if self.wants(client, task) else None
 
-    def give(self, command: Probe | Train, learn: bool = True) -> None:
+    def give(self, command: Probe | Train) -> None:
         """A client is told something about a task, which may be a new one."""
         place = self.places[command.client]
         if command.task not in place.orders:
-            if learn:
-                self._models.opened(command.task, command.slot)
+            self._models.opened(command)
             place.heard[command.task] = 0
         place.orders.setdefault(command.task, []).append(command)
 
@@ -83,11 +82,10 @@ class Desk:
             if old not in place.orders:
                 del place.heard[old]
 
-    def forget(self, task: int, learn: bool = True) -> None:
+    def forget(self, task: int) -> None:
         """Delete what there is of a task."""
         self.arrived.pop(task, None)
-        if learn:
-            self._models.forget(task)
+        self._models.forget(task)
         self._spool.forget(task)
 
     def leave(self, client: int, at: float) -> list[Event]:
@@ -155,19 +153,19 @@ class Desk:
         task = event.task
         self.close(place, task)
         check_done(event, orders, place, self._layers)
-        path = self._spool.path(task)
-        if path is None:
+        if self._spool.path(task) is None:
             raise PeerError(f"task {task} is reported as done, but its update has not come")
-        update = self._models.take(task, path)
-        if (update.depth, update.width) != (event.depth, event.width):
-            raise PeerError(
-                f"task {task} carries depth {update.depth} and width {update.width}, but was "
-                f"reported with {event.depth} and {event.width}"
-            )
-        self._models.arrived(task)
-        self.arrived[task] = event.client
-        place.updates += 1
+        self.keep(event, orders, place)
         self.pending_acks.append((event.client, task))
+
+    def keep(self, event: Arrived, orders: list[Probe | Train], place: Place) -> None:
+        """An update is there, to be used."""
+        last = orders[-1]
+        if isinstance(last, Train):
+            self._models.expect(event, last.work)
+        self._models.collect((event.task,))
+        self.arrived[event.task] = event.client
+        place.updates += 1
 
     def _fail(self, event: Profiled | Arrived | Failed, reason: str) -> Failed:
         """The task is over without an update; the client is told why."""

@@ -22,7 +22,7 @@ from fedpace.core.journal import Journal, read
 from fedpace.core.run import Standing
 from fedpace.core.session import Session
 from fedpace.learn import files
-from fedpace.remote.models import Models
+from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.spool import Spool
 from fedpace.remote.world import World
 
@@ -40,6 +40,16 @@ class Relay:
             self.journal.write(message)
 
 
+class _Unasked:
+    """Answers to questions that nobody asks: the journal's events have them."""
+
+    def evaluated(self) -> tuple[float, float | None]:
+        raise JournalError("a journal that is retraced has asked for an evaluation")
+
+    def measured(self) -> tuple[float | None, ...]:
+        raise JournalError("a journal that is retraced has asked for a measurement")
+
+
 @dataclass
 class Retraced:
     """lines: of the journal that count; missing: commands to its last event that it does not have."""
@@ -50,12 +60,16 @@ class Retraced:
     """Questions without an answer."""
 
 
-def retrace(path: Path, session: Session, world: World, models: Models, snapshot: Path) -> Retraced:
+def retrace(
+    path: Path, session: Session, world: World, models: ModelServer, snapshot: Path
+) -> Retraced:
     """Bring session, world and models to where the journal ends; a half-written line is cut off."""
     there = _cut_tail(path)
     saved = files.load(snapshot) if snapshot.exists() else None
     if saved is not None and saved["lines"] > there:
         raise JournalError(f"{path} has {there} lines, but its snapshot needs {saved['lines']}")
+    if saved is not None:
+        models.retrace(_Unasked())
     found, event, written = Retraced(), None, list[Command]()
     at_line, at = 1, 0.0
 
@@ -63,8 +77,7 @@ def retrace(path: Path, session: Session, world: World, models: Models, snapshot
         nonlocal saved
         if event is None:
             return
-        learn = saved is None or at_line > saved["lines"]
-        if learn and saved is not None:
+        if saved is not None and at_line > saved["lines"]:
             models.load(saved["state"])
             saved = None
         given = session.handle(event)
@@ -74,9 +87,9 @@ def retrace(path: Path, session: Session, world: World, models: Models, snapshot
                 "resume with the same config and version"
             )
         try:
-            world.keep_event(event, learn)
+            world.keep_event(event)
             for command in written:
-                world.keep_books(command, learn)
+                world.keep_books(command)
         except (PeerError, PolicyError, OSError) as error:
             raise JournalError(
                 f"{path}, line {at_line}: what was done there cannot be done again: {error}; if files "
@@ -129,7 +142,7 @@ class Snapshots:
         self,
         path: Path,
         relay: Relay,
-        models: Models,
+        models: ModelServer,
         world: World,
         spool: Spool,
         every_s: float,

@@ -48,9 +48,9 @@ from fedpace.core.events import (
 )
 from fedpace.core.host import write_whole
 from fedpace.core.run import Tick
+from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.clock import Clock, Moments
 from fedpace.remote.desk import REFUSED, SHUT_OUT, Desk
-from fedpace.remote.models import Models
 from fedpace.remote.reports import Came, Gone, Knock, Place, Report, Stopped, Ways
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
@@ -73,7 +73,7 @@ class World:
         self,
         places: int,
         settings: ServeSettings,
-        models: Models,
+        models: ModelServer,
         spool: Spool,
         ways: Ways,
         folder: Path,
@@ -207,30 +207,29 @@ class World:
 
     # Books: also kept while a journal is retraced
 
-    def keep_books(self, command: Command, learn: bool = True) -> None:
-        """What a command changes here. learn: False where the models have it already."""
+    def keep_books(self, command: Command) -> None:
+        """What a command changes here."""
         match command:
             case Probe() | Train():
-                self.desk.give(command, learn)
+                self.desk.give(command)
             case Cancel():
                 self.desk.close(self.places[command.client], command.task)
-                self.desk.forget(command.task, learn)
+                self.desk.forget(command.task)
             case Drop():
-                self.desk.forget(command.task, learn)
+                self.desk.forget(command.task)
             case SetTimer():
                 self._timers[command.name] = command.at
             case CancelTimer():
                 self._timers.pop(command.name, None)
             case Aggregate():
-                if learn:
-                    self._models.aggregate(command)
+                self._models.aggregate(command)
                 for task in command.tasks:
                     self.desk.arrived.pop(task, None)
                 self.used.extend(command.tasks)
-            case Blend() if learn:
+            case Blend():
                 self._models.blend(command)
 
-    def keep_event(self, event: Event, learn: bool = True) -> None:
+    def keep_event(self, event: Event) -> None:
         """What an event of a journal changes here."""
         if isinstance(event, Joined | Left | Arrived | Failed) and event.client >= len(self.places):
             raise JournalError(f"{self._names} does not name client {event.client}; it is damaged")
@@ -245,17 +244,14 @@ class World:
                 place = self.places[event.client]
                 place.online = place.joined = False
             case Arrived():
-                self.desk.close(self.places[event.client], event.task)
-                self.places[event.client].updates += 1
-                self.desk.arrived[event.task] = event.client
-                path = self._spool.path(event.task)
-                if learn and path is not None:  # else it was dropped, or aggregating it will fail
-                    self._models.take(event.task, path)
-                    self._models.arrived(event.task)
+                place = self.places[event.client]
+                orders = place.orders[event.task]
+                self.desk.close(place, event.task)
+                self.desk.keep(event, orders, place)
             case Failed():
                 place = self.places[event.client]
                 self.desk.close(place, event.task)
-                self.desk.forget(event.task, learn)
+                self.desk.forget(event.task)
                 if event.reason.startswith(REFUSED):
                     self.desk.count_refusal(place)
             case Timer():

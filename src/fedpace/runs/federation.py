@@ -115,7 +115,7 @@ async def _serve(
     config = parts.config
     serving = Serving(parts, folder)
     about = About(_run_id(folder), config.seed, parts.train, parts.digest, parts.most_bytes)
-    server = Server(gate, config.serve, about, serving.models, serving.spool)
+    server = Server(gate, config.serve, about, serving.updates, serving.spool)
     world = serving.connect(server)
     server.attach(world)
     server.standing = lambda: _standing(serving)

@@ -20,14 +20,15 @@ from fedpace.core.session import Session
 from fedpace.learn import files
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.server.evaluate import Evaluator
+from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.trainer import Trainer
-from fedpace.remote.models import Models
 from fedpace.remote.news import News
 from fedpace.remote.reports import Ways
 from fedpace.remote.resume import Relay, Retraced, Snapshots, retrace
 from fedpace.remote.spool import Spool
+from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import World
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config, PolicyPlan
@@ -127,7 +128,8 @@ class Serving:
         config, most = parts.config, parts.most_bytes
         self.spool = Spool(folder / "spool", most, (2 * config.clients + 2) * most)
         widths = parts.plan.kind.widths(parts.plan.settings)
-        self.models = Models(parts.store, most, config.serve.norm_bound, widths)
+        self.updates = ReceivedUpdates(self.spool, config.serve.norm_bound, widths)
+        self.models = ModelServer(parts.store, self.updates)
         self.news = News()
         self._relay = Relay()
         self.session = parts.session(self._relay)

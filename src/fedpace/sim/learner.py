@@ -1,23 +1,22 @@
-"""What the world tells a learner, and a learner that learns nothing.
+"""The learning side of a simulated run as its world sees it, and one that learns nothing.
 
-Calls come in the order of virtual time. A task is `opened` (the client has the slot's current
-weights), then `will_arrive` with known work, and ends in one `aggregate` or in `forget`; work that
-comes to nothing is only forgotten. Training may happen anywhere between `will_arrive` and `aggregate`.
+Calls come in the order of virtual time, as `learn.server.model_server` says; results are expected as
+soon as work is given out, since virtual time knows them, and work that comes to nothing is forgotten.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from fedpace.core.commands import Aggregate, Blend, Measure, Work
+from fedpace.core.commands import Aggregate, Blend, Measure, Probe, Train, Work
 from fedpace.core.errors import PolicyError
 from fedpace.core.events import Arrived
 
 
 class Learner(Protocol):
-    """The learning side of a simulated run."""
+    """A model server, or what takes its place."""
 
-    def opened(self, task: int, slot: str) -> None: ...
-    def will_arrive(self, event: Arrived, work: Work) -> None: ...
+    def opened(self, command: Probe | Train) -> None: ...
+    def expect(self, event: Arrived, work: Work) -> None: ...
     def forget(self, task: int) -> None: ...
     def aggregate(self, command: Aggregate) -> None: ...
     def blend(self, command: Blend) -> None: ...
@@ -28,10 +27,10 @@ class Learner(Protocol):
 class TimingOnly:
     """Carries no weights: for runs that only ask who does what when."""
 
-    def opened(self, task: int, slot: str) -> None:
+    def opened(self, command: Probe | Train) -> None:
         pass
 
-    def will_arrive(self, event: Arrived, work: Work) -> None:
+    def expect(self, event: Arrived, work: Work) -> None:
         pass
 
     def forget(self, task: int) -> None:

@@ -19,12 +19,13 @@ from fedpace.learn.many.ray_workers import RayWorkers
 from fedpace.learn.many.stacks.choice import choose, usual_memo
 from fedpace.learn.many.stacks.stacked import Stacked
 from fedpace.learn.server.evaluate import Evaluator
+from fedpace.learn.server.model_server import ModelServer, Recall
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.profile import Method
 from fedpace.learn.train.trainer import Trainer
-from fedpace.sim.lazy import LazyLearner, Recall
+from fedpace.sim.lazy import LazyTraining
 
 
 class Learning:
@@ -77,8 +78,8 @@ class Learning:
         stack: ExitStack,
         recall: Recall | None,
         cluster: bool = False,
-    ) -> LazyLearner:
-        """A learner at the model's initial weights; `stack` ends its processes.
+    ) -> ModelServer:
+        """A model server at the model's initial weights; `stack` ends its processes.
 
         cluster: workers are Ray's, instead of processes of this one.
         """
@@ -93,7 +94,10 @@ class Learning:
         stack.enter_context(executor)
         evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
         self._store = ModelStore(trainer.layout, trainer.initial(), server, evaluator, trainer.slim)
-        return LazyLearner(self._store, executor, recall)
+        models = ModelServer(self._store, LazyTraining(executor))
+        if recall is not None:
+            models.retrace(recall)
+        return models
 
     def save(self, path: Path) -> None:
         """The global model as a state dict, ready for `model.load_state_dict`."""

@@ -18,7 +18,7 @@ from fedpace.core.journal import Header, Journal, part_path
 from fedpace.core.lines import Lines
 from fedpace.core.run import Standing
 from fedpace.learn import files
-from fedpace.sim.lazy import LazyLearner
+from fedpace.learn.server.model_server import ModelServer
 
 
 class Snapshots:
@@ -28,7 +28,7 @@ class Snapshots:
         self,
         path: Path,
         journal: "Journal | ResumedJournal",
-        learner: LazyLearner,
+        learner: ModelServer,
         every_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -109,7 +109,7 @@ class ResumedJournal:
 class Resume:
     """Gives the learner its tensors back once retracing has reached the snapshot; a watch."""
 
-    def __init__(self, journal: ResumedJournal, learner: LazyLearner, state: dict[str, Any]) -> None:
+    def __init__(self, journal: ResumedJournal, learner: ModelServer, state: dict[str, Any]) -> None:
         self._journal = journal
         self._learner = learner
         self._state: dict[str, Any] | None = state

@@ -272,7 +272,7 @@ class World:
         client, number = command.client, command.task
         tasks = self._open.get(client)
         self._open[client] = (number,) if tasks is None else (*tasks, number)
-        self.learner.opened(number, command.slot)
+        self.learner.opened(command)
         if self._faithful:
             return
         gone_after = self._fleet.dropout_at(client, counter)
@@ -349,7 +349,7 @@ class World:
             task.seen,
         )
         self._put(arrived)
-        self.learner.will_arrive(arrived, work)
+        self.learner.expect(arrived, work)
 
     def _train_whole(self, command: Train, at: float) -> None:
         """What `_begin` and `_train` do for work that nothing stops, by what is known of it."""
@@ -379,7 +379,7 @@ class World:
             seen,
         )
         self._put(arrived)
-        self.learner.will_arrive(arrived, work)
+        self.learner.expect(arrived, work)
 
     def _estimates(
         self, work: Work, task: _Task, batches: Batches, outcome: Outcome

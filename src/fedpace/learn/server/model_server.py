@@ -1,0 +1,177 @@
+"""The model server: models, the weights that open tasks started from, and updates until they are used.
+
+The same for both clocks, which differ in where updates come from. A task is `opened` (its client has
+the slot's current weights), its update is `expect`ed once its result is known, and it ends in one
+`aggregate` or in `forget`. While a journal is retraced nothing is learned: who holds what follows from
+the messages, and the tensors are those of a snapshot.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Probe, Train, Work
+from fedpace.core.events import Arrived
+from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.server.store import ModelStore
+
+
+@dataclass(eq=False)
+class BaseWeights:
+    """One version of a slot's weights, for as long as the update of a task that has them may be used.
+
+    weights: None while a journal is retraced.
+    """
+
+    slot: str
+    version: int
+    weights: Weights | None
+
+    def known(self) -> Weights:
+        if self.weights is None:
+            raise RuntimeError(f"version {self.version} of {self.slot} is used while it is retraced")
+        return self.weights
+
+
+class UpdateSource(Protocol):
+    """Where updates come from: training that was put off, or files that clients have sent.
+
+    opened: a task starts from these weights (told again when they become known); collect: the updates
+    of expected tasks, others may be among them; collect_begun: of all tasks that are being trained;
+    forget: the task needs nothing more, whether it was known or not.
+    """
+
+    def opened(self, task: int, base: BaseWeights) -> None: ...
+    def expect(self, event: Arrived, work: Work, base: BaseWeights) -> None: ...
+    def collect(self, tasks: Iterable[int]) -> Iterable[tuple[int, Update]]: ...
+    def collect_begun(self) -> Iterable[tuple[int, Update]]: ...
+    def forget(self, task: int) -> None: ...
+
+
+class Recall(Protocol):
+    """Numbers that an earlier run of the same journal measured, in their order."""
+
+    def evaluated(self) -> tuple[float, float | None]: ...
+    def measured(self) -> tuple[float | None, ...]: ...
+
+
+class ModelServer:
+    """Models, tasks and updates of one run; see above."""
+
+    def __init__(self, store: ModelStore, source: UpdateSource) -> None:
+        self._store = store
+        self._source = source
+        self._recall: Recall | None = None
+        self._bases: dict[int, BaseWeights] = {}
+        self._current: WeakValueDictionary[str, BaseWeights] = WeakValueDictionary()
+        """Slot -> the latest version that a task has started from, as long as one needs it."""
+        self._score: tuple[Weights, tuple[float, float]] | None = None
+
+    # Told by the world
+
+    def opened(self, command: Probe | Train) -> None:
+        """A task starts from its slot's current weights."""
+        slot, version = command.slot, command.version
+        base = self._current.get(slot)
+        if base is None or base.version != version:
+            weights = None if self.retracing else self._store.weights(slot)
+            base = self._current[slot] = BaseWeights(slot, version, weights)
+        self._bases[command.task] = base
+        self._source.opened(command.task, base)
+
+    def expect(self, event: Arrived, work: Work) -> None:
+        """The result of a task is known: its update may be needed from now on."""
+        self._source.expect(event, work, self._bases[event.task])
+
+    def collect(self, tasks: Iterable[int]) -> None:
+        """Have the updates of expected tasks here, checked; PeerError says what is wrong with one."""
+        if not self.retracing:
+            self._put(self._source.collect(tasks))
+
+    def forget(self, task: int) -> None:
+        """Nothing of a task is needed any more; one that is unknown is fine."""
+        self._close(task)
+        if not self.retracing:
+            self._store.discard(task)
+
+    def aggregate(self, command: Aggregate) -> None:
+        if not self.retracing:
+            self.collect(command.tasks)
+            mixed = command.tasks if command.rule == "mix" else ()
+            self._store.aggregate(command, [self._bases[task].known() for task in mixed])
+        for task in command.tasks:
+            self._close(task)
+
+    def blend(self, command: Blend) -> None:
+        if not self.retracing:
+            self._store.blend(command)
+
+    def measure(self, command: Measure) -> tuple[float | None, ...]:
+        if self._recall is not None:
+            return self._recall.measured()
+        self.collect(command.tasks)
+        return self._store.measure(command)
+
+    def evaluate(self, slot: str) -> tuple[float | None, ...]:
+        """Accuracy and loss, for the policy."""
+        return self._evaluate(slot) if self._recall is None else self._recall.measured()
+
+    # Told by the run
+
+    def score(self) -> tuple[float, float | None]:
+        """Accuracy and loss of the global model, for the journal."""
+        return self._evaluate(GLOBAL) if self._recall is None else self._recall.evaluated()
+
+    def weights(self) -> Weights:
+        """The global model."""
+        return self._store.weights(GLOBAL)
+
+    # Snapshots
+
+    @property
+    def retracing(self) -> bool:
+        return self._recall is not None
+
+    def retrace(self, recall: Recall) -> None:
+        """Learn nothing until `load`: a journal is retraced up to a snapshot."""
+        self._recall = recall
+
+    def state(self) -> dict[str, Any]:
+        """All tensors as plain values; who holds what follows from the journal."""
+        self._put(self._source.collect_begun())
+        bases = [(base, base.known()) for base in dict.fromkeys(self._bases.values())]
+        return {
+            "store": self._store.state(),
+            "weights": [
+                [base.slot, base.version, one.params, one.buffers, one.counters] for base, one in bases
+            ],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over the tensors of a snapshot, after retracing up to it."""
+        self._recall = None
+        self._store.load(state["store"])
+        known = {(slot, version): Weights(*vectors) for slot, version, *vectors in state["weights"]}
+        for task, base in self._bases.items():
+            base.weights = known[base.slot, base.version]
+            if self._store.has(task):
+                self._source.forget(task)
+            else:
+                self._source.opened(task, base)
+
+    # Inside
+
+    def _put(self, updates: Iterable[tuple[int, Update]]) -> None:
+        for task, update in updates:
+            self._store.put(task, update)
+
+    def _close(self, task: int) -> None:
+        self._bases.pop(task, None)
+        self._source.forget(task)
+
+    def _evaluate(self, slot: str) -> tuple[float, float]:
+        weights = self._store.weights(slot)
+        if self._score is None or self._score[0] is not weights:
+            self._score = weights, self._store.evaluate(slot)
+        return self._score[1]

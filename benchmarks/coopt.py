@@ -12,17 +12,28 @@ from statistics import median
 
 import numpy as np
 
-from fedpace.planning.coopt import Budget, Clients, Constants, Plan, Problem, bound, plan, plan_next
+from fedpace.planning.coopt import (
+    CooptBudget,
+    CooptClients,
+    CooptConstants,
+    CooptPlan,
+    CooptProblem,
+    loss_bound,
+    plan_coopt,
+    plan_next,
+)
 
 TAUS, ROUNDS, COST = 50, 100, 0.0005
-KNOWN = Constants(quadratic=1.0, smoothness=5.0, curvature=0.5, divergence=0.3, step=0.005, gap=2.0)
+KNOWN = CooptConstants(
+    quadratic=1.0, smoothness=5.0, curvature=0.5, divergence=0.3, step=0.005, gap=2.0
+)
 
 
-def problem_of(clients: int, prices: tuple[float, ...] = (1.0,)) -> Problem:
+def problem_of(clients: int, prices: tuple[float, ...] = (1.0,)) -> CooptProblem:
     """Batches of 20 on average at the largest tau; time limits about a quarter of the clients."""
     rng = np.random.default_rng(0)
     speeds, links = rng.lognormal(6, 0.7, clients), rng.uniform(0.1, 2, clients)
-    fleet = Clients(
+    fleet = CooptClients(
         tuple(rng.integers(200, 2000, clients).tolist()),
         tuple(rng.uniform(0.5, 2, clients).tolist()),
         tuple(speeds.tolist()),
@@ -30,10 +41,10 @@ def problem_of(clients: int, prices: tuple[float, ...] = (1.0,)) -> Problem:
     )
     costs = COST * rng.choice(prices, clients)
     money = TAUS * 20 * float(costs.sum()) + clients / 10
-    return Problem(
+    return CooptProblem(
         fleet,
         KNOWN,
-        Budget(
+        CooptBudget(
             ROUNDS,
             ROUNDS * float(np.quantile(TAUS * 20 / speeds + links, 0.8)),
             ROUNDS * money,
@@ -44,7 +55,7 @@ def problem_of(clients: int, prices: tuple[float, ...] = (1.0,)) -> Problem:
     )
 
 
-def algorithm_1(problem: Problem) -> tuple[int, np.ndarray, float]:
+def algorithm_1(problem: CooptProblem) -> tuple[int, np.ndarray, float]:
     """Tau, batches and their bound."""
     clients, budget = problem.clients, problem.budget
     assert budget.money is not None
@@ -75,7 +86,7 @@ def algorithm_1(problem: Problem) -> tuple[int, np.ndarray, float]:
             sizes[first] += 1
             left -= 1
             inside[first] = sizes[first] < most[first]
-        found.append((bound(problem, tau, sizes), tau, sizes))
+        found.append((loss_bound(problem, tau, sizes), tau, sizes))
     value, tau, sizes = min(found, key=lambda one: one[:2])
     return tau, sizes, value
 
@@ -90,9 +101,9 @@ def compare(clients: int, turns: int) -> None:
     problem = problem_of(clients)
     ours: list[float] = []
     theirs: list[float] = []
-    fast, (tau, _, value) = plan(problem), algorithm_1(problem)
+    fast, (tau, _, value) = plan_coopt(problem), algorithm_1(problem)
     for _ in range(turns):
-        ours.append(timed(lambda: plan(problem)))
+        ours.append(timed(lambda: plan_coopt(problem)))
         theirs.append(timed(lambda: algorithm_1(problem)))
     ratios = [their / our for their, our in zip(theirs, ours, strict=True)]
     excess = value / fast.bound - 1
@@ -104,7 +115,7 @@ def compare(clients: int, turns: int) -> None:
     )
 
 
-def alone(name: str, planner: Callable[[Problem], Plan], problem: Problem) -> None:
+def alone(name: str, planner: Callable[[CooptProblem], CooptPlan], problem: CooptProblem) -> None:
     found = planner(problem)
     times = [timed(lambda: planner(problem)) for _ in range(7)]
     print(
@@ -123,8 +134,8 @@ def main() -> None:
     for clients, turns in ((100, 5), (1000, 5), (10_000, 1)):
         compare(clients, turns)
     many = problem_of(100_000)
-    alone("all tau, one price", plan, many)
-    alone("all tau, three prices", plan, problem_of(100_000, (1.0, 2.0, 5.0)))
+    alone("all tau, one price", plan_coopt, many)
+    alone("all tau, three prices", plan_coopt, problem_of(100_000, (1.0, 2.0, 5.0)))
     alone("the next round", plan_next, many)
     alone("the next round", plan_next, problem_of(100))
 

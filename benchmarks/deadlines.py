@@ -15,20 +15,25 @@ from statistics import median
 import numpy as np
 from scipy.optimize import LinearConstraint, OptimizeResult, minimize
 
-from fedpace.planning.deadline_bound import Constants, Problem, Users, bound
-from fedpace.planning.deadlines import LINK_MARGIN, Plan, plan, smallest_budget
+from fedpace.planning.deadline_bound import (
+    DeadlineConstants,
+    DeadlineProblem,
+    DeadlineUsers,
+    distance_bound,
+)
+from fedpace.planning.deadlines import LINK_MARGIN, DeadlinePlan, plan_deadlines, smallest_budget
 
 LAYERS, USERS, ROUND_S, LIMIT_S = 11, 30, 6.0, 60.0
 
 
-def problem_of(rounds: int) -> Problem:
+def problem_of(rounds: int) -> DeadlineProblem:
     rng = np.random.default_rng(0)
-    users = Users(tuple(rng.lognormal(4, 1, USERS)), tuple(rng.uniform(0.1, 2, USERS)))
+    users = DeadlineUsers(tuple(rng.lognormal(4, 1, USERS)), tuple(rng.uniform(0.1, 2, USERS)))
     steps = tuple(0.1 / (1 + 10 * t / rounds) for t in range(rounds))
-    return Problem(LAYERS, steps, users, Constants(0.1, 1.0, 1.0, 30.0, 0.1, 10.0))
+    return DeadlineProblem(LAYERS, steps, users, DeadlineConstants(0.1, 1.0, 1.0, 30.0, 0.1, 10.0))
 
 
-def slow(problem: Problem, budget_s: float) -> tuple[float, OptimizeResult]:
+def slow(problem: DeadlineProblem, budget_s: float) -> tuple[float, OptimizeResult]:
     """The bound that trust-constr finds within the limit, and what it says of itself."""
     rounds, least = problem.rounds, problem.scales[0]
     equal_s, floor_s = budget_s / rounds, max(problem.users.link_s) * (1 + LINK_MARGIN)
@@ -38,7 +43,7 @@ def slow(problem: Problem, budget_s: float) -> tuple[float, OptimizeResult]:
     def cost(point: np.ndarray) -> float:
         if point[:-1].min() <= 0:
             return 1e12
-        return min(bound(problem, point[:-1] * equal_s, float(point[-1] * most)), 1e12)
+        return min(distance_bound(problem, point[:-1] * equal_s, float(point[-1] * most)), 1e12)
 
     scales = np.geomspace(least / most, 1 - 1e-4, 24)
     start = min((np.append(np.ones(rounds), scale) for scale in scales), key=cost)
@@ -64,13 +69,13 @@ def slow(problem: Problem, budget_s: float) -> tuple[float, OptimizeResult]:
 
 def measure(rounds: int, turns: int) -> None:
     problem, budget_s = problem_of(rounds), ROUND_S * rounds
-    plan(problem, budget_s)  # warms up
+    plan_deadlines(problem, budget_s)  # warms up
     ours: list[float] = []
     theirs: list[float] = []
     cut = False
     for _ in range(turns):
         began = time.perf_counter()
-        fast: Plan = plan(problem, budget_s)
+        fast: DeadlinePlan = plan_deadlines(problem, budget_s)
         ours.append(time.perf_counter() - began)
         began = time.perf_counter()
         value, found = slow(problem, budget_s)

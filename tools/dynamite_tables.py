@@ -19,7 +19,7 @@ from typing import Any
 from fedpace import simulate
 from fedpace.core.events import Event
 from fedpace.data.streams import StreamSettings, make_stream
-from fedpace.planning.coopt import Budget, Clients, Constants, Problem, plan_uniform
+from fedpace.planning.coopt import CooptBudget, CooptClients, CooptConstants, CooptProblem, plan_uniform
 from fedpace.policies.dynamite import Dynamite, DynamiteSettings
 from fedpace.report.summary import Summary
 from runs import Rows, Runs, Settings, Study, accuracies, parser, per_run
@@ -273,13 +273,13 @@ def recommended(seed: int) -> Iterator[int]:
         if isinstance(message, Event):
             list(policy.handle(message))
     known, devices = policy.estimates, policy.devices
-    clients = Clients(
+    clients = CooptClients(
         [devices[client].samples for client in sorted(devices)],
         [known.variance[client] for client in sorted(devices)],
         [1.0] * len(devices),
         [0.0] * len(devices),
     )
-    constants = Constants(
+    constants = CooptConstants(
         known.quadratic,
         known.smoothness,
         known.curvature,
@@ -288,8 +288,8 @@ def recommended(seed: int) -> Iterator[int]:
         result.summary.loss[0][1],
     )
     for rounds in MARKS:
-        budget = Budget(rounds, money=60.0 * rounds * len(devices), sample_cost=1.0)
-        yield plan_uniform(Problem(clients, constants, budget, tau_max=60), whole=False).tau
+        budget = CooptBudget(rounds, money=60.0 * rounds * len(devices), sample_cost=1.0)
+        yield plan_uniform(CooptProblem(clients, constants, budget, tau_max=60), whole=False).tau
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from fedpace.cli.main import app
 from fedpace.cli.plan import DeadlinesFile
 from fedpace.core.errors import ConfigError
-from fedpace.planning.deadline_bound import Constants, Problem, Users
-from fedpace.planning.deadlines import choose_rounds, plan, smallest_budget
+from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
+from fedpace.planning.deadlines import choose_rounds, plan_deadlines, smallest_budget
 from tests.cli.test_main import COMMAND
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "plans" / "deadlines.toml"
@@ -31,11 +31,11 @@ noise = [3.0, 3.0, 4.0]
 heterogeneity = 0.1
 distance = 5
 """
-AS_CODE = Problem(
+AS_CODE = DeadlineProblem(
     4,
     (0.1, 0.08, 0.06),
-    Users((50, 20, 8), (0.5, 1.0, 2.0)),
-    Constants(0.1, 1, 0.5, (3.0, 3.0, 4.0), 0.1, 5),
+    DeadlineUsers((50, 20, 8), (0.5, 1.0, 2.0)),
+    DeadlineConstants(0.1, 1, 0.5, (3.0, 3.0, 4.0), 0.1, 5),
 )
 
 
@@ -104,7 +104,7 @@ def test_a_budget_that_is_too_small_is_one_line_with_the_smallest(tmp_path):
 
 
 def test_it_prints_what_the_planner_finds(small):
-    found = plan(AS_CODE, 60.0)
+    found = plan_deadlines(AS_CODE, 60.0)
     out = succeeded(deadlines(small))
     assert out.startswith("3 rounds in 60.0 s of a budget of 60.0 s")
     assert f"batch scale m = {found.scale:.4g}, bound 5 before and {found.bound:.4g} after" in out
@@ -191,13 +191,15 @@ def test_raised_batches_and_a_growing_bound_are_warned_of(small):
 def test_help_names_every_key(small):
     assert "deadlines" in succeeded(CliRunner().invoke(app, ["plan", "--help"]))
     text = succeeded(deadlines(small, "--help")).replace("scale_min/_max", "scale_min scale_max")
-    for kind in (DeadlinesFile, Users, Constants):
+    for kind in (DeadlinesFile, DeadlineUsers, DeadlineConstants):
         for item in fields(kind):
             assert item.name in text
 
 
 def test_the_example_explains_every_key():
-    keys = {item.name for kind in (DeadlinesFile, Users, Constants) for item in fields(kind)}
+    keys = {
+        item.name for kind in (DeadlinesFile, DeadlineUsers, DeadlineConstants) for item in fields(kind)
+    }
     text = EXAMPLE.read_text()
     assert {key for key in keys if key not in text} == set()
     assert len(tomllib.loads(text)["users"]["samples_per_s"]) == 20

@@ -10,7 +10,15 @@ from typer.testing import CliRunner
 
 from fedpace.cli.main import app
 from fedpace.cli.plan_coopt import CooptFile
-from fedpace.planning.coopt import Budget, Clients, Constants, Problem, plan, plan_gpu, plan_uniform
+from fedpace.planning.coopt import (
+    CooptBudget,
+    CooptClients,
+    CooptConstants,
+    CooptProblem,
+    plan_coopt,
+    plan_gpu,
+    plan_uniform,
+)
 from tests.cli.test_main import COMMAND
 from tests.cli.test_plan import refusal, setting, succeeded
 
@@ -35,10 +43,10 @@ divergence = 0.3
 step = 0.01
 gap = 2.0
 """
-AS_CODE = Problem(
-    Clients((600, 300, 100), (4.0, 1.0, 9.0), (50.0, 20.0, 80.0), (1.0, 2.0, 0.5)),
-    Constants(1.0, 5.0, 0.5, 0.3, step=0.01, gap=2.0),
-    Budget(100, deadline_s=800, money=900, sample_cost=0.02),
+AS_CODE = CooptProblem(
+    CooptClients((600, 300, 100), (4.0, 1.0, 9.0), (50.0, 20.0, 80.0), (1.0, 2.0, 0.5)),
+    CooptConstants(1.0, 5.0, 0.5, 0.3, step=0.01, gap=2.0),
+    CooptBudget(100, deadline_s=800, money=900, sample_cost=0.02),
     tau_max=12,
 )
 
@@ -104,7 +112,7 @@ def test_a_budget_that_is_too_small_is_one_line_with_the_smallest(tmp_path, key,
 @pytest.mark.parametrize(
     ("settings", "found"),
     [
-        ({}, plan(AS_CODE)),
+        ({}, plan_coopt(AS_CODE)),
         ({"method": "uniform"}, plan_uniform(AS_CODE)),
         ({"method": "gpu", "step_s": 0.5}, plan_gpu(AS_CODE, 0.5)),
         ({"method": "gpu", "step_s": "[0.5, 1, 2.0]"}, plan_gpu(AS_CODE, (0.5, 1.0, 2.0))),
@@ -174,7 +182,11 @@ def test_broken_conditions_are_warned_of(small):
     assert "warning: curvature is 7, above twice the quadratic 1" in out
 
 
-KEYS = {item.name for kind in (CooptFile, Budget, Clients, Constants) for item in fields(kind)}
+KEYS = {
+    item.name
+    for kind in (CooptFile, CooptBudget, CooptClients, CooptConstants)
+    for item in fields(kind)
+}
 
 
 def test_help_names_every_key(small):

@@ -7,12 +7,12 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from fedpace.planning.coopt import Budget, Clients, Constants, Problem
+from fedpace.planning.coopt import CooptBudget, CooptClients, CooptConstants, CooptProblem
 
-KNOWN = Constants(
+KNOWN = CooptConstants(
     quadratic=1.0, smoothness=5.0, curvature=0.5, divergence=0.3, step=0.01, gap=2.0, alignment=0.9
 )
-FLEET = Clients(
+FLEET = CooptClients(
     samples=(600, 300, 100, 900),
     variance=(4.0, 1.0, 9.0, 2.0),
     samples_per_s=(50.0, 20.0, 80.0, 40.0),
@@ -21,7 +21,7 @@ FLEET = Clients(
 
 
 def constants_at_random(rng):
-    return Constants(
+    return CooptConstants(
         quadratic=float(rng.uniform(0.5, 2)),
         smoothness=float(10 ** rng.uniform(-1, 1.5)),
         curvature=float(rng.choice([0.0, 0.01, 0.5])),
@@ -51,21 +51,21 @@ def at_random(rng, clients, data=1000, prices=1, tau_max=12):
     least_s = ((1 + extra) / speeds + links).max()
     least = np.broadcast_to(costs, clients).sum()
     room_s, room = 10 ** rng.uniform(0, 2, 2)
-    budget = Budget(
+    budget = CooptBudget(
         rounds,
         None if rng.random() < 0.2 else float(rounds * least_s * room_s),
         None if rng.random() < 0.2 else float(rounds * (least * room * 3 + round_cost)),
         costs,
         round_cost,
     )
-    fleet = Clients(
+    fleet = CooptClients(
         tuple(samples.tolist()),
         tuple(10 ** rng.uniform(-2, 2, clients)),
         tuple(speeds),
         tuple(links),
         extra_steps=tuple(extra) if extra.any() else None,
     )
-    return Problem(fleet, constants_at_random(rng), budget, tau_max)
+    return CooptProblem(fleet, constants_at_random(rng), budget, tau_max)
 
 
 problems = st.builds(

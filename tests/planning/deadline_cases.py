@@ -10,16 +10,16 @@ from scipy.optimize import LinearConstraint, minimize
 from scipy.special import gammaincc
 
 from fedpace.planning.deadline_bound import (
-    Constants,
-    Problem,
-    Users,
+    DeadlineConstants,
+    DeadlineProblem,
+    DeadlineUsers,
 )
 from fedpace.planning.deadlines import LINK_MARGIN, smallest_budget
 
-KNOWN = Constants(
+KNOWN = DeadlineConstants(
     convexity=0.05, smoothness=1.0, gradient=1.0, noise=5.0, heterogeneity=0.1, distance=20.0
 )
-FLEET = Users(
+FLEET = DeadlineUsers(
     samples_per_s=(200.0, 120.0, 80.0, 50.0, 20.0, 10.0), link_s=(0.1, 0.3, 0.2, 0.5, 1.0, 0.4)
 )
 
@@ -33,7 +33,7 @@ def at_random(rng, rounds):
     users = int(rng.integers(2, 40))
     speeds = rng.lognormal(3, 1, users)
     links = rng.uniform(0, 1, users) * 10 ** rng.uniform(-2, 1)
-    known = Constants(
+    known = DeadlineConstants(
         convexity=float(rng.choice([0.0, 0.01, 0.3])),
         smoothness=float(rng.uniform(0.5, 2)),
         gradient=float(10 ** rng.uniform(-1, 1)),
@@ -41,10 +41,10 @@ def at_random(rng, rounds):
         heterogeneity=float(rng.uniform(0, 1)),
         distance=float(rng.uniform(0, 10)),
     )
-    problem = Problem(
+    problem = DeadlineProblem(
         layers=int(rng.integers(1, 14)),
         steps=tuple(np.sort(rng.uniform(0.01, 0.5, rounds))[::-1]),
-        users=Users(tuple(speeds), tuple(links)),
+        users=DeadlineUsers(tuple(speeds), tuple(links)),
         constants=known,
         local_steps=int(rng.integers(1, 4)),
         scale_max=float(rng.choice([2.0, math.inf])),

@@ -13,11 +13,11 @@ from scipy.optimize import minimize_scalar
 from fedpace.core.errors import ConfigError
 from fedpace.planning import coopt
 from fedpace.planning.coopt import (
-    Budget,
-    Clients,
-    Problem,
-    bound,
-    plan,
+    CooptBudget,
+    CooptClients,
+    CooptProblem,
+    loss_bound,
+    plan_coopt,
     plan_gpu,
     plan_next,
     plan_uniform,
@@ -43,7 +43,7 @@ def test_no_whole_batches_and_no_tau_are_better():
     rng, inner, busy = np.random.default_rng(1), 0, 0
     for _ in range(200):
         problem = small(rng)
-        found = plan(problem)
+        found = plan_coopt(problem)
         assert math.isclose(found.bound, brute_force(problem), rel_tol=1e-9)
         assert found.excess == 0
         inner += 1 < found.tau < 5
@@ -57,7 +57,7 @@ def test_with_several_prices_the_excess_is_never_understated(prices):
     rng, equal = np.random.default_rng(2), 0
     for _ in range(100):
         problem = small(rng, prices)
-        found, best = plan(problem), brute_force(problem)
+        found, best = plan_coopt(problem), brute_force(problem)
         assert (found.bound - found.excess) * (1 - 1e-9) <= best <= found.bound * (1 + 1e-9)
         equal += math.isclose(found.bound, best, rel_tol=1e-9)
     assert equal >= 70
@@ -67,7 +67,7 @@ def test_the_next_round_is_planned_by_the_marginal_bound():
     rng, skipped = np.random.default_rng(3), 0
     for number in range(100):
         problem = small(rng) if number % 2 else at_random(rng, 8, prices=1)
-        found, all_tried = plan_next(problem), plan(problem, horizon=1)
+        found, all_tried = plan_next(problem), plan_coopt(problem, horizon=1)
         assert (found.tau, found.bound) == (all_tried.tau, all_tried.bound)
         assert (found.batches == all_tried.batches).all()
         if number % 2:
@@ -88,14 +88,14 @@ def test_with_a_gpu_time_limits_only_the_local_steps():
         assert kept(problem, found.tau, found.batches[None], steps_s[None]).all()
         slow = replace(problem.clients, samples_per_s=(1e-9,) * len(problem.clients))
         assert plan_gpu(replace(problem, clients=slow), tuple(steps_s)).tau == found.tau
-    budget = Budget(10, deadline_s=100.0)
-    found = plan_gpu(Problem(FLEET, KNOWN, budget), 1.0)
+    budget = CooptBudget(10, deadline_s=100.0)
+    found = plan_gpu(CooptProblem(FLEET, KNOWN, budget), 1.0)
     assert found.taus.tolist() == list(range(1, 9))  # client 1 has 8 of 10 seconds for steps of one
     assert found.batches.tolist() == list(FLEET.samples)
     assert found.round_s == found.tau + 2.0
     for wrong in (0.0, math.nan, (1.0, 1.0)):
         with pytest.raises(ConfigError, match="give seconds, finite and above 0"):
-            plan_gpu(Problem(FLEET, KNOWN, budget), wrong)
+            plan_gpu(CooptProblem(FLEET, KNOWN, budget), wrong)
 
 
 def real_batch(problem, tau):
@@ -124,21 +124,21 @@ def test_one_batch_for_all_is_best_over_every_tau(seed, number):
     best = min(as_in_the_paper(problem, tau, real_batch(problem, tau) * ones) for tau in fits)
     assert math.isclose(np.min(real.bounds), best, rel_tol=1e-9)
     assert real.batches.tolist() == [math.floor(real_batch(problem, real.tau) * (1 + 1e-12))] * number
-    assert math.isclose(real.bound, bound(problem, real.tau, real.batches), rel_tol=1e-12)
+    assert math.isclose(real.bound, loss_bound(problem, real.tau, real.batches), rel_tol=1e-12)
     best = min(
         as_in_the_paper(problem, tau, math.floor(real_batch(problem, tau) * (1 + 1e-12)) * ones)
         for tau in fits
     )
     assert math.isclose(whole.bound, best, rel_tol=1e-9)
     assert whole.bound <= real.bound * (1 + 1e-12)
-    assert plan(problem).bound <= whole.bound * (1 + 1e-12)
+    assert plan_coopt(problem).bound <= whole.bound * (1 + 1e-12)
 
 
 def test_one_batch_for_all_has_the_tau_beside_the_zero_of_the_derivative():
     """(13) and (14): f is convex here, so that its minimum over real tau has the best at its side."""
     for rounds in (20, 60, 150, 400):
-        budget = Budget(rounds, rounds * 300.0, rounds * 50.0, sample_cost=0.05, round_cost=1.0)
-        problem = Problem(FLEET, KNOWN, budget, tau_max=60)
+        budget = CooptBudget(rounds, rounds * 300.0, rounds * 50.0, sample_cost=0.05, round_cost=1.0)
+        problem = CooptProblem(FLEET, KNOWN, budget, tau_max=60)
 
         def f(tau, problem=problem):
             return as_in_the_paper_real(problem, tau, real_batch(problem, tau))
@@ -180,20 +180,20 @@ def test_the_best_tau_falls_to_one_as_rounds_are_added(seed, number):
     """Remark 1: the gain of more steps falls with K, and what they cost does not."""
     problem = at_random(np.random.default_rng(seed), number)
     problem = replace(problem, constants=replace(problem.constants, curvature=0.3))
-    for planner in (plan, plan_uniform):
+    for planner in (plan_coopt, plan_uniform):
         taus = [planner(for_rounds(problem, rounds)).tau for rounds in (1, 3, 10, 50, 300, 2000, 10**7)]
         assert taus == sorted(taus, reverse=True)
         assert taus[-1] == 1
 
 
 def test_the_best_tau_really_falls_with_the_rounds():
-    budget = Budget(1, deadline_s=60.0, money=20.0, sample_cost=0.02)
-    problem = Problem(FLEET, KNOWN, budget)
-    taus = [plan(for_rounds(problem, rounds)).tau for rounds in (1, 50, 200, 800, 3000, 20000)]
+    budget = CooptBudget(1, deadline_s=60.0, money=20.0, sample_cost=0.02)
+    problem = CooptProblem(FLEET, KNOWN, budget)
+    taus = [plan_coopt(for_rounds(problem, rounds)).tau for rounds in (1, 50, 200, 800, 3000, 20000)]
     assert taus == [39, 17, 7, 3, 1, 1]
 
 
-@given(problems, st.sampled_from((plan, plan_uniform, plan_next)))
+@given(problems, st.sampled_from((plan_coopt, plan_uniform, plan_next)))
 def test_a_plan_keeps_every_limit_and_says_what_it_costs(problem, planner):
     found, budget, clients = planner(problem), problem.budget, problem.clients
     assert found.batches.dtype == np.int64
@@ -212,12 +212,14 @@ def test_a_plan_keeps_every_limit_and_says_what_it_costs(problem, planner):
     assert budget.deadline_s is None or found.total_s <= budget.deadline_s
     assert budget.money is None or found.total_money <= budget.money
     horizon = 1 if planner is plan_next else None
-    assert math.isclose(found.bound, bound(problem, found.tau, found.batches, horizon), rel_tol=1e-12)
+    assert math.isclose(
+        found.bound, loss_bound(problem, found.tau, found.batches, horizon), rel_tol=1e-12
+    )
 
 
 @given(problems)
 def test_nothing_that_helps_is_left_over(problem):
-    found, budget = plan(problem), problem.budget
+    found, budget = plan_coopt(problem), problem.budget
     costs = np.broadcast_to(budget.sample_cost, len(problem.clients))
     left = math.inf
     if budget.money is not None:
@@ -227,12 +229,12 @@ def test_nothing_that_helps_is_left_over(problem):
 
 @given(problems, st.sampled_from((60.0, 1e-3, 1 / 3, 7.3)), st.sampled_from((100.0, 1 / 7, 1.1)))
 def test_other_units_of_time_and_money_change_nothing(problem, seconds, coins):
-    whole = plan(problem)
+    whole = plan_coopt(problem)
     budget = replace(  # filled to the last bit, where a unit could cost a sample
         problem.budget, deadline_s=whole.total_s or 1e-9, money=whole.total_money or None
     )
     problem, clients = replace(problem, budget=budget), problem.clients
-    scaled = Problem(
+    scaled = CooptProblem(
         replace(
             clients,
             samples_per_s=tuple(p / seconds for p in clients.samples_per_s),
@@ -248,7 +250,7 @@ def test_other_units_of_time_and_money_change_nothing(problem, seconds, coins):
         ),
         problem.tau_max,
     )
-    one, two = plan(problem), plan(scaled)
+    one, two = plan_coopt(problem), plan_coopt(scaled)
     assert (one.tau, one.bound) == (whole.tau, whole.bound)
     assert one.batches.tolist() == whole.batches.tolist()
     assert two.tau == one.tau
@@ -264,10 +266,10 @@ def test_more_money_never_gives_a_larger_bound(problem, steps):
     last = math.inf
     for step in (0.0, *steps):
         money *= 1 + step
-        found = plan(replace(problem, budget=replace(problem.budget, money=money)))
+        found = plan_coopt(replace(problem, budget=replace(problem.budget, money=money)))
         assert found.bound <= last * (1 + 1e-12)
         last = found.bound
-    unlimited = plan(replace(problem, budget=replace(problem.budget, money=None)))
+    unlimited = plan_coopt(replace(problem, budget=replace(problem.budget, money=None)))
     assert unlimited.bound <= last * (1 + 1e-12)
 
 
@@ -276,36 +278,38 @@ def test_more_time_never_gives_a_larger_bound(problem, step):
     problem = replace(problem, budget=replace(problem.budget, sample_cost=0.01, money=None))
     deadline_s = 3 * coopt.smallest_deadline(problem)
     short, long_ = (
-        plan(replace(problem, budget=replace(problem.budget, deadline_s=s)))
+        plan_coopt(replace(problem, budget=replace(problem.budget, deadline_s=s)))
         for s in (deadline_s, deadline_s * (1 + step))
     )
     assert long_.bound <= short.bound * (1 + 1e-12)
 
 
 def test_large_shares_follow_data_and_the_root_of_variance_over_price():
-    clients = Clients((10**6,) * 2 + (2 * 10**6,) * 2, (1.0, 4.0, 1.0, 4.0), (1e6,) * 4, (0.0,) * 4)
-    problem = Problem(clients, KNOWN, Budget(10, None, 1e6, 0.1), tau_max=4, tau_min=4)
-    found = plan(problem).batches
+    clients = CooptClients(
+        (10**6,) * 2 + (2 * 10**6,) * 2, (1.0, 4.0, 1.0, 4.0), (1e6,) * 4, (0.0,) * 4
+    )
+    problem = CooptProblem(clients, KNOWN, CooptBudget(10, None, 1e6, 0.1), tau_max=4, tau_min=4)
+    found = plan_coopt(problem).batches
     assert np.allclose(found / found[0], (1, 2, 2, 4), rtol=1e-3)
-    priced = replace(problem, budget=Budget(10, None, 1e6, (0.1, 0.4, 0.1, 0.1)))
-    found = plan(priced).batches
+    priced = replace(problem, budget=CooptBudget(10, None, 1e6, (0.1, 0.4, 0.1, 0.1)))
+    found = plan_coopt(priced).batches
     assert np.allclose(found / found[0], (1, 1, 2, 4), rtol=1e-3)
 
 
 def test_a_batch_is_drawn_from_what_is_stored():
-    problem = Problem(FLEET, KNOWN, Budget(10))
-    assert plan(problem).batches.tolist() == [600, 300, 100, 900]
+    problem = CooptProblem(FLEET, KNOWN, CooptBudget(10))
+    assert plan_coopt(problem).batches.tolist() == [600, 300, 100, 900]
     stored = replace(FLEET, stored=(64, 300, 128, 1))
-    assert plan(replace(problem, clients=stored)).batches.tolist() == [64, 300, 100, 1]
+    assert plan_coopt(replace(problem, clients=stored)).batches.tolist() == [64, 300, 100, 1]
 
 
 def test_a_client_without_variance_needs_one_sample():
     calm = replace(FLEET, variance=(4.0, 0.0, 9.0, 0.0))
-    problem = Problem(calm, KNOWN, Budget(10, None, 50.0, 0.01))
-    found = plan(problem)
+    problem = CooptProblem(calm, KNOWN, CooptBudget(10, None, 50.0, 0.01))
+    found = plan_coopt(problem)
     assert found.batches[[1, 3]].tolist() == [1, 1]
     nobody = replace(FLEET, variance=(0.0,) * 4)
-    assert plan(replace(problem, clients=nobody)).batches.tolist() == [1] * 4
+    assert plan_coopt(replace(problem, clients=nobody)).batches.tolist() == [1] * 4
 
 
 def test_the_example_of_the_docstring_holds():

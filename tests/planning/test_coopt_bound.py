@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given
 
 from fedpace.core.errors import ConfigError
-from fedpace.planning.coopt import Budget, Clients, Constants, Problem, bound, h, plan
-from fedpace.planning.coopt_bound import drifts
+from fedpace.planning.coopt import (
+    CooptBudget,
+    CooptClients,
+    CooptConstants,
+    CooptProblem,
+    loss_bound,
+    plan_coopt,
+)
+from fedpace.planning.coopt_bound import client_drifts
 from tests.planning.coopt_cases import FLEET, KNOWN, as_in_the_paper, problems
 
-PROBLEM = Problem(FLEET, KNOWN, Budget(rounds=40))
+PROBLEM = CooptProblem(FLEET, KNOWN, CooptBudget(rounds=40))
 FLAT = replace(PROBLEM, constants=replace(KNOWN, curvature=0.0))
 
 
@@ -30,7 +37,7 @@ def test_the_bound_is_that_of_the_paper(problem):
     for tau in (1, 2, 7):
         for horizon in (None, 1, 5):
             ours, theirs = (
-                bound(problem, tau, sizes, horizon),
+                loss_bound(problem, tau, sizes, horizon),
                 as_in_the_paper(problem, tau, sizes, horizon),
             )
             assert math.isclose(ours, theirs, rel_tol=1e-9)
@@ -40,42 +47,46 @@ def test_the_drift_keeps_its_digits_however_small_the_step_is():
     for step in (1e-12, 1e-7, 1e-3, 0.5, 30.0):
         known = replace(KNOWN, step=step, curvature=0.01)
         for tau in (1, 2, 3, 50):
-            assert math.isclose(h(known, tau), float(exact_h(known, tau)), rel_tol=1e-12)
-    assert h(KNOWN, 1) == 0
-    assert (np.diff(drifts(KNOWN, 60)) >= 0).all()
+            assert math.isclose(
+                client_drifts(known, tau)[-1], float(exact_h(known, tau)), rel_tol=1e-12
+            )
+    assert client_drifts(KNOWN, 1)[-1] == 0
+    assert (np.diff(client_drifts(KNOWN, 60)) >= 0).all()
 
 
 def test_the_bound_has_its_limit_where_q_is_1():
     sizes = (10, 20, 30, 40)
-    flat = bound(FLAT, 3, sizes)
+    flat = loss_bound(FLAT, 3, sizes)
     assert math.isclose(flat, as_in_the_paper(FLAT, 3, sizes), rel_tol=1e-12)
     for curvature in (1e-300, 1e-18, 1e-13):
-        nearly = bound(replace(PROBLEM, constants=replace(KNOWN, curvature=curvature)), 3, sizes)
+        nearly = loss_bound(replace(PROBLEM, constants=replace(KNOWN, curvature=curvature)), 3, sizes)
         assert math.isclose(nearly, flat, rel_tol=1e-10)
 
 
 def test_too_many_steps_drift_infinitely_far_and_are_never_chosen():
     wild = replace(KNOWN, step=10.0, smoothness=1e4, curvature=0.0)
-    problem = Problem(FLEET, wild, Budget(rounds=40), tau_max=300)
-    assert h(wild, 300) == math.inf
-    assert bound(problem, 300, (1, 1, 1, 1)) == math.inf
-    found = plan(problem)
+    problem = CooptProblem(FLEET, wild, CooptBudget(rounds=40), tau_max=300)
+    assert client_drifts(wild, 300)[-1] == math.inf
+    assert loss_bound(problem, 300, (1, 1, 1, 1)) == math.inf
+    found = plan_coopt(problem)
     assert math.isinf(found.bounds[-1])
     assert found.tau == 1
     assert math.isfinite(found.bound)
-    stuck = plan(replace(problem, tau_min=300))
+    stuck = plan_coopt(replace(problem, tau_min=300))
     assert (stuck.tau, stuck.bound, stuck.excess) == (300, math.inf, 0)
 
 
 @pytest.mark.parametrize("gone", ["quadratic", "divergence"])
 def test_without_drift_infinity_does_not_spread(gone):
     wild = replace(KNOWN, step=10.0, smoothness=1e4, curvature=0.0, **{gone: 0.0})
-    assert math.isfinite(bound(Problem(FLEET, wild, Budget(rounds=40), 300), 300, (1, 1, 1, 1)))
+    assert math.isfinite(
+        loss_bound(CooptProblem(FLEET, wild, CooptBudget(rounds=40), 300), 300, (1, 1, 1, 1))
+    )
 
 
 def test_the_conditions_of_the_theorem_are_told():
     assert list(KNOWN.broken()) == []
-    told = list(Constants(0.1, 2.0, 3.0, 0.3, step=0.3, gap=1.0, alignment=2.0 / 2.4).broken())
+    told = list(CooptConstants(0.1, 2.0, 3.0, 0.3, step=0.3, gap=1.0, alignment=2.0 / 2.4).broken())
     assert told == [
         "curvature is 3, above the smoothness 2",
         "curvature is 3, above twice the quadratic 0.1",
@@ -119,7 +130,7 @@ def test_a_wrong_client_is_named(change, message):
 )
 def test_a_wrong_budget_is_refused(change, message):
     with pytest.raises(ConfigError, match=message):
-        replace(Budget(rounds=3), **change)
+        replace(CooptBudget(rounds=3), **change)
 
 
 def test_other_wrong_inputs_are_refused():
@@ -132,14 +143,14 @@ def test_other_wrong_inputs_are_refused():
     with pytest.raises(ConfigError, match="set 1 <= tau_min <= tau_max"):
         replace(PROBLEM, tau_min=51)
     with pytest.raises(ConfigError, match="sample_cost has 3 entries, but there are 4 clients"):
-        replace(PROBLEM, budget=Budget(3, sample_cost=(1.0, 1.0, 1.0)))
+        replace(PROBLEM, budget=CooptBudget(3, sample_cost=(1.0, 1.0, 1.0)))
     with pytest.raises(ConfigError, match="3 batches for 4 clients"):
-        bound(PROBLEM, 1, (1, 2, 3))
+        loss_bound(PROBLEM, 1, (1, 2, 3))
     with pytest.raises(ConfigError, match="the smallest 0; give one for every client, all above 0"):
-        bound(PROBLEM, 1, (1, 2, 3, 0))
+        loss_bound(PROBLEM, 1, (1, 2, 3, 0))
     with pytest.raises(ConfigError, match="tau is 0"):
-        bound(PROBLEM, 0, (1, 2, 3, 4))
+        loss_bound(PROBLEM, 0, (1, 2, 3, 4))
     with pytest.raises(ConfigError, match="the horizon is 0 rounds"):
-        plan(PROBLEM, horizon=0)
+        plan_coopt(PROBLEM, horizon=0)
     with pytest.raises(ConfigError, match="shape"):
-        Clients(((1, 2), (3, 4)), (1.0,), (1.0,), (1.0,))
+        CooptClients(((1, 2), (3, 4)), (1.0,), (1.0,), (1.0,))

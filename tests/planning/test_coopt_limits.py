@@ -9,11 +9,11 @@ from hypothesis import given
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.coopt import (
-    Budget,
-    Clients,
-    Problem,
+    CooptBudget,
+    CooptClients,
+    CooptProblem,
     fitting_rounds,
-    plan,
+    plan_coopt,
     plan_gpu,
     plan_next,
     plan_uniform,
@@ -22,7 +22,7 @@ from fedpace.planning.coopt import (
 )
 from tests.planning.coopt_cases import FLEET, KNOWN, problems
 
-PLANNERS = (plan, plan_next, plan_uniform)
+PLANNERS = (plan_coopt, plan_next, plan_uniform)
 
 
 def limited(problem, **limits):
@@ -67,28 +67,28 @@ def test_the_rounds_that_fit_can_be_planned_and_one_more_cannot(problem):
     )
     fit = fitting_rounds(tight)
     if fit:
-        plan(replace(tight, budget=replace(tight.budget, rounds=fit)))
+        plan_coopt(replace(tight, budget=replace(tight.budget, rounds=fit)))
     with pytest.raises(
         ConfigError, match=f"plan at most {fit} rounds" if fit else "give at least that"
     ):
-        plan(replace(tight, budget=replace(tight.budget, rounds=fit + 1)))
+        plan_coopt(replace(tight, budget=replace(tight.budget, rounds=fit + 1)))
     assert fitting_rounds(limited(problem)) == problem.budget.rounds
 
 
 def test_the_refusals_say_why():
-    problem = Problem(FLEET, KNOWN, Budget(40, deadline_s=50.0))
+    problem = CooptProblem(FLEET, KNOWN, CooptBudget(40, deadline_s=50.0))
     with pytest.raises(ConfigError) as refusal:
-        plan(problem)
+        plan_coopt(problem)
     assert str(refusal.value) == (
         "the deadline is 50 s, but client 1 needs 82 s for 40 rounds of 1 local step with one sample, "
         "80 s of it for its link; give at least that, or plan at most 24 rounds, or leave it out"
     )
-    problem = replace(problem, budget=Budget(40, deadline_s=30.0), tau_min=2)
+    problem = replace(problem, budget=CooptBudget(40, deadline_s=30.0), tau_min=2)
     with pytest.raises(ConfigError, match=r"needs 84 s .* 2 local steps .*\(1 more are late as well\)"):
-        plan(problem)
-    problem = Problem(FLEET, KNOWN, Budget(40, None, 20.0, (0.1, 0.1, 0.5, 0.1), 0.25))
+        plan_coopt(problem)
+    problem = CooptProblem(FLEET, KNOWN, CooptBudget(40, None, 20.0, (0.1, 0.1, 0.5, 0.1), 0.25))
     with pytest.raises(ConfigError) as refusal:
-        plan(problem)
+        plan_coopt(problem)
     assert str(refusal.value) == (
         "the money is 20, but 40 rounds of 1 local step with one sample for each of 4 clients cost 42, "
         "10 of it for the rounds themselves, client 2 being the dearest at 0.5 a sample; "
@@ -99,18 +99,18 @@ def test_the_refusals_say_why():
 def test_budgets_that_are_used_up_are_refused_as_well():
     for money in (0.0, -3.0):
         with pytest.raises(ConfigError, match=r"cost 40\.4, "):
-            plan_next(Problem(FLEET, KNOWN, Budget(4, None, money, 2.5, 0.1)))
+            plan_next(CooptProblem(FLEET, KNOWN, CooptBudget(4, None, money, 2.5, 0.1)))
     with pytest.raises(ConfigError, match=r"the money is -1, but .* cost 0,"):
-        plan(Problem(FLEET, KNOWN, Budget(4, None, -1.0)))
-    assert plan(Problem(FLEET, KNOWN, Budget(4, None, 0.0))).round_money == 0
+        plan_coopt(CooptProblem(FLEET, KNOWN, CooptBudget(4, None, -1.0)))
+    assert plan_coopt(CooptProblem(FLEET, KNOWN, CooptBudget(4, None, 0.0))).round_money == 0
     with pytest.raises(ConfigError, match="the deadline is -2 s"):
-        plan_next(Problem(FLEET, KNOWN, Budget(4, -2.0)))
-    assert fitting_rounds(Problem(FLEET, KNOWN, Budget(4, -2.0))) == 0
-    assert fitting_rounds(Problem(FLEET, KNOWN, Budget(4, None, -2.0))) == 0
+        plan_next(CooptProblem(FLEET, KNOWN, CooptBudget(4, -2.0)))
+    assert fitting_rounds(CooptProblem(FLEET, KNOWN, CooptBudget(4, -2.0))) == 0
+    assert fitting_rounds(CooptProblem(FLEET, KNOWN, CooptBudget(4, None, -2.0))) == 0
 
 
 def test_a_gpu_is_refused_by_its_own_time_for_a_step():
-    problem = Problem(FLEET, KNOWN, Budget(10, deadline_s=25.0))
+    problem = CooptProblem(FLEET, KNOWN, CooptBudget(10, deadline_s=25.0))
     with pytest.raises(ConfigError, match="client 3 needs 30 s for 10 rounds"):
         plan_gpu(problem, (0.1, 0.1, 0.1, 3.0))
     assert plan_gpu(problem, (0.1, 0.1, 0.1, 2.0)).tau == 1
@@ -133,9 +133,9 @@ def test_at_the_very_edge_of_the_tolerance_a_plan_is_refused_or_whole(problem):
 
 
 def test_a_fixed_tau_is_planned_only_where_it_fits():
-    clients = Clients((50, 50), (1.0, 1.0), (10.0, 10.0), (0.0, 0.0))
-    problem = Problem(clients, KNOWN, Budget(10, deadline_s=100.0), tau_max=25, tau_min=25)
-    found = plan(problem)
+    clients = CooptClients((50, 50), (1.0, 1.0), (10.0, 10.0), (0.0, 0.0))
+    problem = CooptProblem(clients, KNOWN, CooptBudget(10, deadline_s=100.0), tau_max=25, tau_min=25)
+    found = plan_coopt(problem)
     assert (found.tau, found.batches.tolist(), found.total_s) == (25, [4, 4], 100.0)
     with pytest.raises(ConfigError, match="needs 25 s"):
-        plan(replace(problem, budget=Budget(10, deadline_s=24.0)))
+        plan_coopt(replace(problem, budget=CooptBudget(10, deadline_s=24.0)))

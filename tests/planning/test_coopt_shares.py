@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, brentq, minimize
 
-from fedpace.planning.coopt_shares import share
+from fedpace.planning.coopt_shares import share_samples
 from tests.planning.coopt_cases import one_at_a_time
 
 
@@ -29,14 +29,14 @@ def test_the_batches_are_those_of_handing_samples_out_one_at_a_time(kind):
         costs = np.ones(len(weights))
         budget = float(rng.integers(len(weights), int(most.sum()) + 2))
         guess = None if rng.random() < 0.5 else float(10 ** rng.uniform(-12, 6))
-        found, slack, _ = share(weights, costs, most, budget, guess)
+        found, slack, _ = share_samples(weights, costs, most, budget, guess)
         assert found.tolist() == one_at_a_time(weights, costs, most, budget)
         assert slack == 0
 
 
 def test_many_equal_clients_are_served_in_their_order():
     weights, costs = np.full(5000, 3.0), np.ones(5000)
-    found, _, _ = share(weights, costs, np.full(5000, 90.0), 5000 * 40.0 + 1234)
+    found, _, _ = share_samples(weights, costs, np.full(5000, 90.0), 5000 * 40.0 + 1234)
     assert found.tolist() == [41] * 1234 + [40] * 3766
 
 
@@ -48,7 +48,7 @@ def test_with_several_prices_what_does_not_fit_is_passed_over(classes):
         number = len(weights)
         costs = rng.choice([1.0, 2.0, 5.0], number) if classes else rng.lognormal(0, 1, number)
         budget = float(costs.sum() + rng.random() * (costs @ most - costs.sum()))
-        found, slack, _ = share(weights, costs, most, budget)
+        found, slack, _ = share_samples(weights, costs, most, budget)
         assert found.tolist() == one_at_a_time(weights, costs, most, budget)
         assert not ((found < most) & (costs <= budget - costs @ found - 1e-9)).any()
         best = (weights / found).sum() - slack
@@ -71,7 +71,7 @@ def with_a_part_of_a_sample(weights, costs, most, budget):
 
 def test_who_costs_nothing_gets_the_most_and_the_others_share_all():
     weights, costs = np.array([1.0, 50.0, 40.0, 0.0]), np.array([0.0, 1.0, 1.0, 0.0])
-    found, slack, _ = share(weights, costs, np.full(4, 30.0), 19.0)
+    found, slack, _ = share_samples(weights, costs, np.full(4, 30.0), 19.0)
     assert found.tolist() == [30, 10, 9, 1]
     assert slack == 0
 
@@ -89,7 +89,7 @@ def test_real_batches_are_better_by_less_than_rounding_down_loses():
 
         scale = brentq(over, 0, most.max() / shares.min(), xtol=1e-300, rtol=1e-14, maxiter=1000)
         real = np.clip(scale * shares, 1, most)
-        found, _, _ = share(weights, costs, most, budget)
+        found, _, _ = share_samples(weights, costs, most, budget)
         best, ours = (weights / real).sum(), (weights / found).sum()
         assert best * (1 - 1e-9) <= ours <= (weights / np.floor(real * (1 + 1e-12))).sum()
         assert np.abs(found - real).max() <= max(2, 0.02 * real.max())
@@ -111,7 +111,9 @@ def test_slsqp_finds_no_better_real_batches_and_none_much_worse():
             options={"ftol": 1e-13, "maxiter": 500},
         )
         assert real.success
-        found, slack, _ = share(weights, costs, most, math.floor(budget) if prices == 1 else budget)
+        found, slack, _ = share_samples(
+            weights, costs, most, math.floor(budget) if prices == 1 else budget
+        )
         ours = (weights / found).sum()
         assert real.fun * 100 * (1 - 1e-6) <= ours <= real.fun * 100 * (1 + 1e-3)
         assert slack <= 1e-3 * ours
@@ -123,7 +125,7 @@ def test_rounding_real_shares_down_as_algorithm_1_does_is_not_optimal():
     rounded = np.floor(roots)
     for _ in range(429 - int(rounded.sum())):
         rounded[np.argmax(weights / (rounded * (rounded + 1)))] += 1
-    found, _, _ = share(weights, np.ones(21), most, 429.0)
+    found, _, _ = share_samples(weights, np.ones(21), most, 429.0)
     assert found.sum() == rounded.sum() == 429
     assert (rounded[0], found[0]) == (400, 390)
     assert (weights / found).sum() < (weights / rounded).sum()

@@ -3,7 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpace.core.model import LayerCost, ModelProfile
-from fedpace.planning.cuts import Cut, batches_at_depth_one, by_cost, by_parameters, fit
+from fedpace.planning.cuts import (
+    PartialWork,
+    batches_at_depth_one,
+    depths_by_bytes,
+    depths_by_time,
+    fit_partial_work,
+)
 
 layers = st.lists(
     st.tuples(st.integers(1, 10**6), st.floats(0.01, 10), st.floats(0.01, 10)), min_size=1, max_size=12
@@ -29,7 +35,9 @@ def test_the_parameter_rule_takes_the_largest_suffix_within_the_fraction(costs, 
         share = sum(la.bytes for la in profile.layers[-depth:]) / total
         return share <= fraction * (1 + 1e-9)
 
-    assert by_parameters(profile, np.array([fraction])).tolist() == [max(brute_force(profile, fits), 1)]
+    assert depths_by_bytes(profile, np.array([fraction])).tolist() == [
+        max(brute_force(profile, fits), 1)
+    ]
 
 
 @given(layers, st.integers(0, 50), seconds, seconds, st.floats(-10, 5000))
@@ -48,7 +56,7 @@ def test_the_cost_rule_takes_the_largest_suffix_whose_predicted_time_fits(
         return compute_s + upload_s <= budget + abs(budget) * 1e-9
 
     one = [np.array([value]) for value in (batches, batch_s, up_s, budget)]
-    found = by_cost(profile, *one)[0]
+    found = depths_by_time(profile, *one)[0]
     expected = brute_force(profile, fits)
     if found != expected:
         assert abs(found - expected) == 1
@@ -81,9 +89,9 @@ def test_many_clients_are_cut_at_once_as_one_by_one():
     profile = ModelProfile.even(7, 7000)
     rng = np.random.default_rng(0)
     batches, batch_s, up_s, budget = rng.uniform(0.1, 10, size=(4, 500))
-    together = by_cost(profile, batches, batch_s, up_s, budget)
+    together = depths_by_time(profile, batches, batch_s, up_s, budget)
     alone = [
-        by_cost(profile, *(v[i : i + 1] for v in (batches, batch_s, up_s, budget)))[0]
+        depths_by_time(profile, *(v[i : i + 1] for v in (batches, batch_s, up_s, budget)))[0]
         for i in range(500)
     ]
     assert together.tolist() == alone
@@ -114,13 +122,17 @@ def test_the_fitted_work_is_the_first_choice_that_is_in_time(
         needed = (wait_s if waits else 0.0) + compute_s + send_s * profile.byte_share[depth - 1]
         return needed <= left_s + 1e-7 * (left_s + wait_s)
 
-    choices = [(Cut(d), in_time(d, wanted)) for d in range(profile.depth, 0, -1)]
-    choices += [(Cut(1, b), in_time(1, b)) for b in range(wanted - 1, max(done + begun, 1) - 1, -1)]
+    choices = [(PartialWork(d), in_time(d, wanted)) for d in range(profile.depth, 0, -1)]
+    choices += [
+        (PartialWork(1, b), in_time(1, b)) for b in range(wanted - 1, max(done + begun, 1) - 1, -1)
+    ]
     if done:
-        choices += [(Cut(d, done), in_time(d, done, waits=False)) for d in range(profile.depth, 0, -1)]
+        choices += [
+            (PartialWork(d, done), in_time(d, done, waits=False)) for d in range(profile.depth, 0, -1)
+        ]
     expected = next((cut for cut, fits in choices if fits), None)
     arguments = [np.array([v]) for v in (wanted, done, begun, wait_s, batch_s, send_s, left_s)]
-    (found,) = fit(profile, *arguments)
+    (found,) = fit_partial_work(profile, *arguments)
     tighter = [cut for cut, fits in choices if fits]
     # The search above allows some slack; `fit` may pass over what needs all of it, for less or nothing.
     assert found == expected or (found in [*tighter, None] and _nearly(profile, expected, arguments))

@@ -10,14 +10,14 @@ from scipy.stats import poisson
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import (
-    Problem,
-    Users,
-    batches,
+    DeadlineProblem,
+    DeadlineUsers,
+    batches_by_speed,
     log_not_reached,
-    missed,
-    missed_at,
+    missed_chances,
+    missed_chances_at_rates,
 )
-from fedpace.planning.deadlines import plan, smallest_budget
+from fedpace.planning.deadlines import plan_deadlines, smallest_budget
 from tests.planning.deadline_cases import FLEET, KNOWN, as_in_the_paper, problems
 
 
@@ -38,19 +38,19 @@ def test_lemma_1_is_what_poisson_draws_show():
     for rate in (2.0, 4.0, 7.0):
         depth = rng.poisson(rate, (draws, users)).max(axis=1)
         seen = np.array([(depth < layers + 1 - layer).mean() for layer in range(1, layers + 1)])
-        predicted = missed(np.array([3 * rate]), 3.0, layers, users)[0]
+        predicted = missed_chances(np.array([3 * rate]), 3.0, layers, users)[0]
         error = np.sqrt(predicted * (1 - predicted) / draws)
         assert (np.abs(seen - predicted) <= 4 * error + 1e-12).all()
 
 
 def test_lemma_1_is_an_upper_bound_for_exponential_layers_and_whole_batches():
     rng, draws, layers, deadline, scale = np.random.default_rng(2), 50_000, 5, 6.0, 1.7
-    sizes = batches(np.array([deadline]), scale, FLEET)[0]
+    sizes = batches_by_speed(np.array([deadline]), scale, FLEET)[0]
     mean_s = sizes / np.array(FLEET.samples_per_s)
     ends = rng.exponential(mean_s[:, None], (draws, len(FLEET), layers)).cumsum(axis=2)
     depth = (ends <= deadline - np.array(FLEET.link_s)[:, None]).sum(axis=2).max(axis=1)
     seen = np.array([(depth < layers + 1 - layer).mean() for layer in range(1, layers + 1)])
-    predicted = missed(np.array([deadline]), scale, layers, len(FLEET))[0]
+    predicted = missed_chances(np.array([deadline]), scale, layers, len(FLEET))[0]
     error = np.sqrt(predicted * (1 - predicted) / draws)
     assert (seen <= predicted + 4 * error).all()
     assert seen[0] > predicted[0] / 3  # and it is not an idle one
@@ -63,19 +63,19 @@ def test_users_of_any_rates_miss_a_layer_when_each_of_them_does():
             math.prod(float(poisson.cdf(layers - layer, rate)) for rate in chosen)
             for layer in range(1, layers + 1)
         ]
-        assert np.allclose(missed_at(chosen, layers), expected, rtol=1e-12, atol=0)
-    assert missed_at(rates[:0], 3).tolist() == [1.0, 1.0, 1.0]  # nobody was asked
-    equal = missed_at(np.full(5, 4.0), layers)
-    assert np.allclose(equal, missed(np.array([12.0]), 3.0, layers, 5)[0], rtol=1e-12)
+        assert np.allclose(missed_chances_at_rates(chosen, layers), expected, rtol=1e-12, atol=0)
+    assert missed_chances_at_rates(rates[:0], 3).tolist() == [1.0, 1.0, 1.0]  # nobody was asked
+    equal = missed_chances_at_rates(np.full(5, 4.0), layers)
+    assert np.allclose(equal, missed_chances(np.array([12.0]), 3.0, layers, 5)[0], rtol=1e-12)
     for wrong in (-1.0, math.nan, math.inf):
         with pytest.raises(ConfigError, match="at least 0"):
-            missed_at(np.array([1.0, wrong]), layers)
+            missed_chances_at_rates(np.array([1.0, wrong]), layers)
 
 
 @given(problems)
 def test_the_bound_is_theorem_1(given):
     problem, budget = given
-    found = plan(problem, budget)
+    found = plan_deadlines(problem, budget)
     expected = as_in_the_paper(problem, found.deadlines_s, found.scale)
     assert found.bound == pytest.approx(expected, rel=1e-9)
     assert found.distances[-1] == pytest.approx(expected, rel=1e-9)
@@ -90,9 +90,11 @@ def test_the_bound_is_theorem_1(given):
 @pytest.mark.parametrize("layers", [1, 2, 3, 5, 8, 11, 20, 50, 100, 200])
 def test_truncation_is_convex_in_the_deadline(layers):
     for users in (2, 3, 5, 10, 30, 100, 1000, 10_000):
-        problem = Problem(layers, (0.1,), Users((1.0,) * users, (0.0,) * users), KNOWN, scale_min=1.0)
+        problem = DeadlineProblem(
+            layers, (0.1,), DeadlineUsers((1.0,) * users, (0.0,) * users), KNOWN, scale_min=1.0
+        )
         rates = smallest_budget(problem) + np.geomspace(1e-3, 3 * layers + 20, 2000)
-        chances = missed(rates, 1.0, layers, users)
+        chances = missed_chances(rates, 1.0, layers, users)
         values = ((1 + chances) / (1 - 2 * chances)).sum(axis=1)
         slopes = np.diff(values) / np.diff(rates)
         assert (np.diff(slopes) >= -1e-9 * np.abs(values).max()).all()

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import (
-    Constants,
-    Problem,
-    Users,
-    bound,
+    DeadlineConstants,
+    DeadlineProblem,
+    DeadlineUsers,
+    distance_bound,
 )
 from fedpace.planning.deadlines import (
     LINK_MARGIN,
     choose_rounds,
-    plan,
+    plan_deadlines,
     replan,
     smallest_budget,
 )
@@ -37,7 +37,7 @@ def test_the_fast_solver_is_as_good_as_trust_constr():
     rng, ended = np.random.default_rng(5), 0
     for _ in range(50):
         problem, budget = at_random(rng, int(rng.integers(4, 9)))
-        found, other = plan(problem, budget), oracle(problem, budget)
+        found, other = plan_deadlines(problem, budget), oracle(problem, budget)
         assert math.isfinite(found.bound)
         assert found.bound <= other * (1 + 1e-6)
         ended += math.isfinite(other)
@@ -48,13 +48,15 @@ def test_no_point_of_a_fine_grid_is_better_for_two_rounds():
     rng = np.random.default_rng(6)
     for _ in range(6):
         problem, budget = at_random(rng, 2)
-        found = plan(problem, budget)
+        found = plan_deadlines(problem, budget)
         floor = max(problem.users.link_s) * (1 + LINK_MARGIN)
         best = math.inf
         for first in np.linspace(floor, budget - floor, 81):
             low, high = problem.scales
             for scale in np.geomspace(low, min(high, 40 * found.scale), 81):
-                best = min(best, bound(problem, np.array([first, budget - first]), float(scale)))
+                best = min(
+                    best, distance_bound(problem, np.array([first, budget - first]), float(scale))
+                )
         assert found.bound <= best * (1 + 1e-9)
         assert best <= found.bound * 1.05
 
@@ -62,7 +64,7 @@ def test_no_point_of_a_fine_grid_is_better_for_two_rounds():
 @given(problems)
 def test_a_plan_keeps_every_limit(given):
     problem, budget = given
-    found = plan(problem, budget)
+    found = plan_deadlines(problem, budget)
     low, high = problem.scales
     assert math.fsum(found.deadlines_s) <= budget
     assert math.fsum(found.deadlines_s) >= budget * (1 - 1e-9)
@@ -75,7 +77,7 @@ def test_a_plan_keeps_every_limit(given):
 @given(problems, st.floats(-2, 2), st.floats(-2, 2), st.integers(0, 2**32))
 def test_no_small_exchange_between_rounds_or_of_the_scale_helps(given, shift, stretch, seed):
     problem, budget = given
-    found = plan(problem, budget)
+    found = plan_deadlines(problem, budget)
     rng, deadlines = np.random.default_rng(seed), found.deadlines_s.copy()
     one, two = rng.integers(0, problem.rounds, 2)
     deadlines[one] += 0.01 * shift * found.deadlines_s.min()
@@ -83,23 +85,25 @@ def test_no_small_exchange_between_rounds_or_of_the_scale_helps(given, shift, st
     low, high = problem.scales
     scale = min(max(found.scale * (1 + 0.01 * stretch), low), high)
     if deadlines.min() >= max(problem.users.link_s) * (1 + LINK_MARGIN):
-        assert found.bound <= bound(problem, deadlines, scale) * (1 + 1e-8)
+        assert found.bound <= distance_bound(problem, deadlines, scale) * (1 + 1e-8)
 
 
 def test_deadlines_fall_with_a_falling_step_and_are_flat_with_a_constant_one():
     convex = replace(KNOWN, convexity=0.0)
-    falling = plan(Problem(8, decaying(40), FLEET, convex), 400).deadlines_s
+    falling = plan_deadlines(DeadlineProblem(8, decaying(40), FLEET, convex), 400).deadlines_s
     assert (np.diff(falling) < 0).all()
-    flat = plan(Problem(8, (0.1,) * 40, FLEET, convex), 400).deadlines_s
+    flat = plan_deadlines(DeadlineProblem(8, (0.1,) * 40, FLEET, convex), 400).deadlines_s
     assert np.allclose(flat, 10, rtol=1e-9)
-    nearly = plan(Problem(8, (0.1,) * 40, FLEET, replace(KNOWN, convexity=0.01)), 400).deadlines_s
+    nearly = plan_deadlines(
+        DeadlineProblem(8, (0.1,) * 40, FLEET, replace(KNOWN, convexity=0.01)), 400
+    ).deadlines_s
     assert nearly.max() / nearly.min() < 1.01
 
 
 @given(problems)
 def test_a_round_that_weighs_more_gets_a_longer_deadline(given):
     problem, budget = given
-    deadlines = plan(problem, budget).deadlines_s[np.argsort(problem.log_weights())]
+    deadlines = plan_deadlines(problem, budget).deadlines_s[np.argsort(problem.log_weights())]
     assert (np.diff(deadlines) >= -1e-9 * budget).all()
 
 
@@ -107,35 +111,35 @@ def test_a_round_that_weighs_more_gets_a_longer_deadline(given):
 def test_an_infeasible_budget_is_refused_with_the_smallest_that_works(given):
     problem, _ = given
     with pytest.raises(ConfigError, match=r"at least that") as refusal:
-        plan(problem, smallest_budget(problem) * 0.99)
+        plan_deadlines(problem, smallest_budget(problem) * 0.99)
     named = float(re.search(r"rounds need (\S+) s", str(refusal.value))[1])
-    assert math.isfinite(plan(problem, named).bound)
+    assert math.isfinite(plan_deadlines(problem, named).bound)
     with pytest.raises(ConfigError):
-        plan(problem, named * 0.999)
-    assert math.isfinite(plan(problem, smallest_budget(problem)).bound)
+        plan_deadlines(problem, named * 0.999)
+    assert math.isfinite(plan_deadlines(problem, smallest_budget(problem)).bound)
 
 
 def test_the_refusal_says_how_many_rounds_would_fit():
-    problem = Problem(8, decaying(40), FLEET, KNOWN)
+    problem = DeadlineProblem(8, decaying(40), FLEET, KNOWN)
     with pytest.raises(ConfigError, match=r"plan at most 19 rounds"):
-        plan(problem, smallest_budget(problem) * 19.5 / 40)
-    plan(replace(problem, steps=problem.steps[:19]), smallest_budget(problem) * 19.5 / 40)
+        plan_deadlines(problem, smallest_budget(problem) * 19.5 / 40)
+    plan_deadlines(replace(problem, steps=problem.steps[:19]), smallest_budget(problem) * 19.5 / 40)
     for wrong in (0.0, -3.0, math.nan, math.inf):
         with pytest.raises(ConfigError, match="finite budget"):
-            plan(problem, wrong)
+            plan_deadlines(problem, wrong)
 
 
 @given(problems, st.floats(1e-3, 1e3))
 def test_scaling_all_times_scales_the_plan_and_nothing_else(given, factor):
     problem, budget = given
     users = problem.users
-    slower = Users(
+    slower = DeadlineUsers(
         tuple(speed / factor for speed in users.samples_per_s),
         tuple(link * factor for link in users.link_s),
     )
     limit = None if problem.scale_max is None else problem.scale_max * factor
-    found = plan(problem, budget)
-    other = plan(replace(problem, users=slower, scale_max=limit), budget * factor)
+    found = plan_deadlines(problem, budget)
+    other = plan_deadlines(replace(problem, users=slower, scale_max=limit), budget * factor)
     assert np.allclose(other.deadlines_s, found.deadlines_s * factor, rtol=1e-5)
     assert other.scale == pytest.approx(found.scale * factor, rel=1e-5)
     assert other.bound == pytest.approx(found.bound, rel=1e-9)
@@ -149,7 +153,7 @@ def test_batches_follow_speed_and_link_between_one_sample_and_all_data(given, da
     users = replace(problem.users, data=(data,) * len(problem.users))
     if data / max(users.samples_per_s) < problem.scales[0]:
         return
-    found = plan(replace(problem, users=users), budget)
+    found = plan_deadlines(replace(problem, users=users), budget)
     raised = 0
     for deadline, row in zip(found.deadlines_s, found.batches.tolist(), strict=True):
         for speed, link, batch in zip(users.samples_per_s, users.link_s, row, strict=True):
@@ -161,7 +165,7 @@ def test_batches_follow_speed_and_link_between_one_sample_and_all_data(given, da
 
 def test_the_scale_stops_where_every_batch_is_all_data():
     users = replace(FLEET, data=(100,) * len(FLEET), link_s=(0.0,) * len(FLEET))
-    found = plan(Problem(8, decaying(10), users, KNOWN), 1e7)
+    found = plan_deadlines(DeadlineProblem(8, decaying(10), users, KNOWN), 1e7)
     assert found.scale == pytest.approx(100 / 10)
     assert (found.batches == 100).all()
 
@@ -169,28 +173,32 @@ def test_the_scale_stops_where_every_batch_is_all_data():
 @given(problems, st.floats(1, 10))
 def test_a_larger_budget_never_worsens_the_bound(given, factor):
     problem, budget = given
-    assert plan(problem, budget * factor).bound <= plan(problem, budget).bound * (1 + 1e-9)
+    assert plan_deadlines(problem, budget * factor).bound <= plan_deadlines(problem, budget).bound * (
+        1 + 1e-9
+    )
 
 
 @given(problems, st.integers(2, 4))
 def test_more_users_of_the_same_kind_never_worsen_the_bound(given, copies):
     problem, budget = given
-    users = Users(tuple(problem.users.samples_per_s) * copies, tuple(problem.users.link_s) * copies)
+    users = DeadlineUsers(
+        tuple(problem.users.samples_per_s) * copies, tuple(problem.users.link_s) * copies
+    )
     noise = tuple(np.broadcast_to(problem.constants.noise, len(problem.users)).tolist()) * copies
     more = replace(problem, users=users, constants=replace(problem.constants, noise=noise))
-    assert plan(more, budget).bound <= plan(problem, budget).bound * (1 + 1e-9)
+    assert plan_deadlines(more, budget).bound <= plan_deadlines(problem, budget).bound * (1 + 1e-9)
 
 
 def test_constants_that_are_wrong_by_two_move_the_plan_moderately():
-    problem = Problem(11, decaying(100), FLEET, KNOWN)
-    found = plan(problem, 1000)
+    problem = DeadlineProblem(11, decaying(100), FLEET, KNOWN)
+    found = plan_deadlines(problem, 1000)
     for name in ("convexity", "smoothness", "gradient", "noise", "heterogeneity", "distance"):
         for factor in (0.5, 2.0):
             wrong = replace(KNOWN, **{name: getattr(KNOWN, name) * factor})
-            other = plan(replace(problem, constants=wrong), 1000)
+            other = plan_deadlines(replace(problem, constants=wrong), 1000)
             assert 0.9 < other.scale / found.scale < 1.11
             assert np.abs(other.deadlines_s / found.deadlines_s - 1).max() < 0.03
-            lost = bound(problem, other.deadlines_s, other.scale) / found.bound - 1
+            lost = distance_bound(problem, other.deadlines_s, other.scale) / found.bound - 1
             assert -1e-9 <= lost < 0.001
 
 
@@ -201,22 +209,22 @@ def test_only_ratios_of_the_constants_shape_a_plan(given, factor):
     noise = tuple(factor * np.broadcast_to(known.noise, len(problem.users)))
     other = replace(
         problem,
-        constants=Constants(known.convexity, 1.0, known.gradient * factor, noise, 0.0, 0.0),
+        constants=DeadlineConstants(known.convexity, 1.0, known.gradient * factor, noise, 0.0, 0.0),
         local_steps=1,
     )
-    found, same = plan(problem, budget), plan(other, budget)
+    found, same = plan_deadlines(problem, budget), plan_deadlines(other, budget)
     assert np.allclose(found.deadlines_s, same.deadlines_s, rtol=1e-5)
     assert found.scale == pytest.approx(same.scale, rel=1e-5)
 
 
 def test_the_number_of_rounds_is_the_best_of_all():
     known = replace(KNOWN, convexity=0.3, distance=100.0, noise=20.0)
-    problem = Problem(6, (0.1,) * 300, FLEET, known)
+    problem = DeadlineProblem(6, (0.1,) * 300, FLEET, known)
     tried = {}
     for rounds in range(1, 301):
         part = replace(problem, steps=problem.steps[:rounds])
         if smallest_budget(part) <= 300:
-            tried[rounds] = plan(part, 300).bound
+            tried[rounds] = plan_deadlines(part, 300).bound
     best = min(tried, key=tried.get)
     assert 5 < best < 250
     assert choose_rounds(problem, 300).problem.rounds == best
@@ -226,7 +234,7 @@ def test_the_number_of_rounds_is_the_best_of_all():
 
 
 def test_rounds_that_cannot_be_are_refused():
-    problem = Problem(6, decaying(30), FLEET, KNOWN)
+    problem = DeadlineProblem(6, decaying(30), FLEET, KNOWN)
     for rounds in ([], [0, 1], [31]):
         with pytest.raises(ConfigError, match="between 1 and the 30 steps"):
             choose_rounds(problem, 300, rounds)
@@ -239,7 +247,7 @@ def test_rounds_that_cannot_be_are_refused():
 def test_replanning_without_news_repeats_what_is_left_of_the_plan(given, part):
     problem, budget = given
     problem = replace(problem, constants=replace(problem.constants, noise=0.0))  # m stays at its least
-    found = plan(problem, budget)
+    found = plan_deadlines(problem, budget)
     done = int(part * (problem.rounds - 1))
     again = replan(found, done, math.fsum(found.deadlines_s[done:]))
     assert np.allclose(again.deadlines_s, found.deadlines_s[done:], rtol=1e-4)
@@ -247,7 +255,7 @@ def test_replanning_without_news_repeats_what_is_left_of_the_plan(given, part):
 
 
 def test_replanning_uses_current_estimates_and_what_is_left():
-    found = plan(Problem(8, decaying(20), FLEET, KNOWN), 200)
+    found = plan_deadlines(DeadlineProblem(8, decaying(20), FLEET, KNOWN), 200)
     assert replan(found, 5, 150).bound <= found.bound * 1.01
     slower = replace(FLEET, samples_per_s=tuple(speed / 2 for speed in FLEET.samples_per_s))
     other = replan(found, 5, 120, users=slower, constants=replace(KNOWN, distance=1.0))
@@ -263,23 +271,32 @@ def test_replanning_uses_current_estimates_and_what_is_left():
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (lambda: Users((1.0, 0.0), (0.0, 0.0)), "samples_per_s has 0; every one has to be above 0"),
-        (lambda: Users((1.0, 2.0), (0.0, -1.0)), "link_s has -1; every one has to be at least 0"),
-        (lambda: Users((1.0, 2.0), (0.0,)), "2 speeds, 1 link times"),
-        (lambda: Users((1.0, 2.0), (0.0, 0.0), (0, 1)), "data has 0"),
-        (lambda: Users((1.0,), (0.0,)), "give at least 2"),
-        (lambda: Users((1.0, math.nan), (0.0, 0.0)), "give finite numbers"),
+        (
+            lambda: DeadlineUsers((1.0, 0.0), (0.0, 0.0)),
+            "samples_per_s has 0; every one has to be above 0",
+        ),
+        (
+            lambda: DeadlineUsers((1.0, 2.0), (0.0, -1.0)),
+            "link_s has -1; every one has to be at least 0",
+        ),
+        (lambda: DeadlineUsers((1.0, 2.0), (0.0,)), "2 speeds, 1 link times"),
+        (lambda: DeadlineUsers((1.0, 2.0), (0.0, 0.0), (0, 1)), "data has 0"),
+        (lambda: DeadlineUsers((1.0,), (0.0,)), "give at least 2"),
+        (lambda: DeadlineUsers((1.0, math.nan), (0.0, 0.0)), "give finite numbers"),
         (lambda: replace(KNOWN, gradient=0.0), "gradient has 0"),
         (lambda: replace(KNOWN, convexity=-1.0), "convexity has -1"),
         (lambda: replace(KNOWN, noise=(-1.0, 1.0)), "noise has -1"),
-        (lambda: Problem(0, (0.1,), FLEET, KNOWN), "layers is 0"),
-        (lambda: Problem(2, (), FLEET, KNOWN), "steps is"),
-        (lambda: Problem(2, (20.0,), FLEET, KNOWN), "not below 1"),
-        (lambda: Problem(2, (0.1,), FLEET, replace(KNOWN, noise=(1.0, 1.0))), "2 entries"),
-        (lambda: Problem(2, (0.1,), FLEET, KNOWN, scale_max=1e-6), "is empty or not positive"),
-        (lambda: Problem(2, (0.1,), FLEET, KNOWN, scale_min=0.0), "is empty or not positive"),
-        (lambda: Problem(2, (0.1,), FLEET, KNOWN, rate_min=0.0), "rate_min has 0; every one has to be"),
-        (lambda: Problem(2, (0.1,), FLEET, KNOWN, rate_min=math.inf), "rate_min is"),
+        (lambda: DeadlineProblem(0, (0.1,), FLEET, KNOWN), "layers is 0"),
+        (lambda: DeadlineProblem(2, (), FLEET, KNOWN), "steps is"),
+        (lambda: DeadlineProblem(2, (20.0,), FLEET, KNOWN), "not below 1"),
+        (lambda: DeadlineProblem(2, (0.1,), FLEET, replace(KNOWN, noise=(1.0, 1.0))), "2 entries"),
+        (lambda: DeadlineProblem(2, (0.1,), FLEET, KNOWN, scale_max=1e-6), "is empty or not positive"),
+        (lambda: DeadlineProblem(2, (0.1,), FLEET, KNOWN, scale_min=0.0), "is empty or not positive"),
+        (
+            lambda: DeadlineProblem(2, (0.1,), FLEET, KNOWN, rate_min=0.0),
+            "rate_min has 0; every one has to be",
+        ),
+        (lambda: DeadlineProblem(2, (0.1,), FLEET, KNOWN, rate_min=math.inf), "rate_min is"),
     ],
 )
 def test_what_cannot_be_used_is_refused(wrong, says):

@@ -2,13 +2,13 @@ import random
 
 import pytest
 
-from fedpace.planning.fastest import Fastest
+from fedpace.planning.fastest import FastestClients
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
 @pytest.mark.parametrize("seed", range(10))
 def test_the_fastest_are_those_of_sorting_all_who_are_left(k, seed):
-    draw, fastest, left = random.Random(seed), Fastest(k), {}
+    draw, fastest, left = random.Random(seed), FastestClients(k), {}
     clients = list(range(40))
     draw.shuffle(clients)
     while clients:

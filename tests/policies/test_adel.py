@@ -10,8 +10,8 @@ from fedpace.core.commands import Aggregate, Finish, Measure, Note, SetTimer, Tr
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Left, Measured, Rates, Timer
 from fedpace.core.model import ModelProfile
-from fedpace.planning.deadline_bound import Constants, Problem, Users
-from fedpace.planning.deadlines import plan
+from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
+from fedpace.planning.deadlines import plan_deadlines
 from fedpace.policies.adel import ADEL, ConstantSettings
 
 from .conftest import of
@@ -23,10 +23,10 @@ DECAYING = {"lr": 0.1, "decay": 0.2}
 
 
 def problem(steps, rates=SPEEDS, **options):
-    users = Users(
+    users = DeadlineUsers(
         [5 * 20 / one.batch_s for one in rates], [one.down_s + one.up_s for one in rates], [200] * 3
     )
-    return Problem(5, steps, users, Constants(0.0, 1.0, 1.0, 4.0, 0.0, 1.0), **options)
+    return DeadlineProblem(5, steps, users, DeadlineConstants(0.0, 1.0, 1.0, 4.0, 0.0, 1.0), **options)
 
 
 def warmed(stage, at=10.0, rates=SPEEDS, train=DECAYING, constants=GIVEN, **settings):
@@ -57,7 +57,7 @@ def rounds_of(made, said, at, count, rates=SPEEDS):
 
 def test_rounds_are_as_long_and_batches_as_large_as_the_plan_says(stage):
     made, said = warmed(stage, budget_s=130.0, rounds=6)
-    expected = plan(problem([0.1 / (1 + 0.2 * t) for t in range(1, 7)]), 120.0)
+    expected = plan_deadlines(problem([0.1 / (1 + 0.2 * t) for t in range(1, 7)]), 120.0)
     found, last = rounds_of(made, said, 10.0, 6)
     assert [length for length, _ in found] == pytest.approx(expected.deadlines_s.tolist(), rel=1e-12)
     assert [batches for _, batches in found] == expected.batches.tolist()
@@ -102,7 +102,7 @@ def test_constants_that_are_not_given_are_measured_in_the_warm_up_and_said(stage
     texts = [note.text for note in of(Note, said)]
     assert "measured in the warm-up: gradient 1, noise 4" in texts
     assert "smoothness could not be measured" in texts
-    expected = plan(problem([0.1 / (1 + 0.2 * t) for t in range(1, 7)]), 120.0)
+    expected = plan_deadlines(problem([0.1 / (1 + 0.2 * t) for t in range(1, 7)]), 120.0)
     assert [command.work.batch_size for command in of(Train, said)] == expected.batches[0].tolist()
     assert all(command.work.estimate is None for command in of(Train, said))
 
@@ -111,7 +111,7 @@ def test_a_factor_scales_what_was_measured(stage):
     doubled = ConstantSettings(gradient=1.0, smoothness=1.0, factors={"noise": 2.0})
     made, said = warmed(stage, budget_s=130.0, rounds=6, constants=doubled)
     said = made.tell(Measured(10.0, of(Measure, said)[0].request, (2.0, 2.0, 2.0)))
-    expected = plan(problem([0.1 / (1 + 0.2 * t) for t in range(1, 7)]), 120.0)
+    expected = plan_deadlines(problem([0.1 / (1 + 0.2 * t) for t in range(1, 7)]), 120.0)
     assert [command.work.batch_size for command in of(Train, said)] == expected.batches[0].tolist()
 
 
@@ -135,7 +135,7 @@ def test_a_client_that_slows_down_makes_the_rest_planned_anew_within_what_is_lef
     assert any(note.text.startswith("plan: 5 rounds") for note in of(Note, said))
     # Half of the new time a batch, half of the old.
     known = [SPEEDS[0], SPEEDS[1], Rates(16.0, 10, 0.2, 0.2)]
-    expected = plan(problem([0.1 / (1 + 0.2 * t) for t in range(2, 7)], known), 130.0 - end)
+    expected = plan_deadlines(problem([0.1 / (1 + 0.2 * t) for t in range(2, 7)], known), 130.0 - end)
     assert [command.work.batch_size for command in of(Train, said)] == expected.batches[0].tolist()
     found, _ = rounds_of(made, said, end, 5, slower)
     assert end + sum(length for length, _ in found) <= 130.0 * (1 + 1e-12)
@@ -186,11 +186,13 @@ def test_rounds_that_one_slow_link_did_not_leave_room_for_come_back_when_it_leav
 def test_a_networks_slack_is_in_the_plan(stage):
     _, said = warmed(stage, budget_s=130.0, rounds=6, slack=0.25)
     users = problem([0.1]).users
-    slower = Users(
+    slower = DeadlineUsers(
         [one / 1.25 for one in users.samples_per_s], [one * 1.25 for one in users.link_s], [200] * 3
     )
     steps = [0.1 / (1 + 0.2 * t) for t in range(1, 7)]
-    expected = plan(Problem(5, steps, slower, Constants(0.0, 1.0, 1.0, 4.0, 0.0, 1.0)), 120.0)
+    expected = plan_deadlines(
+        DeadlineProblem(5, steps, slower, DeadlineConstants(0.0, 1.0, 1.0, 4.0, 0.0, 1.0)), 120.0
+    )
     assert [command.work.batch_size for command in of(Train, said)] == expected.batches[0].tolist()
     length = expected.deadlines_s[0]
     assert of(SetTimer, said)[-1].at == pytest.approx(10.0 + length)
@@ -240,8 +242,8 @@ def test_the_number_of_rounds_can_be_chosen(stage):
     bounds = []
     for count in (chosen - 1, chosen, chosen + 1):
         users = problem([0.1]).users
-        made = Problem(5, [0.1] * count, users, Constants(2.0, 1.0, 1.0, 4.0, 0.0, 5.0))
-        bounds.append(plan(made, 120.0).bound)
+        made = DeadlineProblem(5, [0.1] * count, users, DeadlineConstants(2.0, 1.0, 1.0, 4.0, 0.0, 5.0))
+        bounds.append(plan_deadlines(made, 120.0).bound)
     assert 1 < chosen < 60
     assert np.argmin(bounds) == 1
 
@@ -276,7 +278,7 @@ def test_the_runs_time_budget_is_the_policys_where_it_has_none_of_its_own(stage)
 def test_an_estimate_that_is_no_measurement_is_left_out(stage):
     made, said = warmed(stage, budget_s=130.0, rounds=6, constants=ConstantSettings(1.0, None, 1.0))
     said = made.tell(Measured(10.0, of(Measure, said)[0].request, (1e200, 4.0, 4.0)))
-    expected = plan(problem([0.1 / (1 + 0.2 * t) for t in range(1, 7)]), 120.0)
+    expected = plan_deadlines(problem([0.1 / (1 + 0.2 * t) for t in range(1, 7)]), 120.0)
     assert [command.work.batch_size for command in of(Train, said)] == expected.batches[0].tolist()
 
 

@@ -89,8 +89,8 @@ def clean(answers, sizes=(20, 20, 20), samples=SAMPLES):
 
 def problem(rounds, time_s, money, answers=ANSWERS, link_s=0.5, extra=0.0):
     c, delta = clean(answers)
-    return coopt.Problem(
-        coopt.Clients(
+    return coopt.CooptProblem(
+        coopt.CooptClients(
             SAMPLES,
             [noise**2 for noise in answers["noise"]],
             SPEEDS,
@@ -98,7 +98,7 @@ def problem(rounds, time_s, money, answers=ANSWERS, link_s=0.5, extra=0.0):
             list(SAMPLES),
             [extra] * 3,
         ),
-        coopt.Constants(
+        coopt.CooptConstants(
             weighted(answers["change"]),
             weighted(answers["smoothness"]),
             c,
@@ -106,7 +106,7 @@ def problem(rounds, time_s, money, answers=ANSWERS, link_s=0.5, extra=0.0):
             0.05,
             weighted(answers["loss"]),
         ),
-        coopt.Budget(rounds, time_s, money, [0.01] * 3, 1.0),
+        coopt.CooptBudget(rounds, time_s, money, [0.01] * 3, 1.0),
         tau_max=50,
     )
 

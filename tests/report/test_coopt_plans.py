@@ -9,17 +9,24 @@ import numpy as np
 import pytest
 
 from fedpace.core.errors import ConfigError
-from fedpace.planning.coopt import Budget, Clients, Problem, bound, plan, plan_uniform
+from fedpace.planning.coopt import (
+    CooptBudget,
+    CooptClients,
+    CooptProblem,
+    loss_bound,
+    plan_coopt,
+    plan_uniform,
+)
 from fedpace.report import coopt_figures
 from fedpace.report.coopt_figures import figure
 from fedpace.report.coopt_plans import at_cap, headline, shown, table, terms, warnings, write_csv
 from tests.planning.coopt_cases import FLEET, KNOWN, at_random
 
-BUDGET = Budget(100, deadline_s=800, money=900, sample_cost=0.02)
-PROBLEM = Problem(FLEET, KNOWN, BUDGET, tau_max=20)
+BUDGET = CooptBudget(100, deadline_s=800, money=900, sample_cost=0.02)
+PROBLEM = CooptProblem(FLEET, KNOWN, BUDGET, tau_max=20)
 
 
-def all_plans(problem, how=plan):
+def all_plans(problem, how=plan_coopt):
     """The best plan, and the best for every tau."""
     found = how(problem)
     return found, [how(replace(problem, tau_min=tau, tau_max=tau)) for tau in found.taus.tolist()]
@@ -30,7 +37,7 @@ def found():
     return all_plans(PROBLEM)
 
 
-@pytest.mark.parametrize("how", [plan, plan_uniform])
+@pytest.mark.parametrize("how", [plan_coopt, plan_uniform])
 def test_the_terms_add_up_to_the_bounds_however_large_one_is(how):
     wild = replace(PROBLEM, constants=replace(KNOWN, step=0.15, divergence=50.0))
     for problem in (PROBLEM, wild):
@@ -41,26 +48,28 @@ def test_the_terms_add_up_to_the_bounds_however_large_one_is(how):
         assert (split.noise > 0).all()
         # Without noise the bound is what the other two say.
         still = replace(problem, clients=replace(FLEET, variance=(0.0,) * 4))
-        quiet = [bound(still, one.tau, one.batches) for one in each]
+        quiet = [loss_bound(still, one.tau, one.batches) for one in each]
         np.testing.assert_allclose(split.gap + split.drift, quiet, rtol=1e-12)
 
 
 def test_those_at_their_cap_are_told_apart_by_what_stops_them():
     """Client 3 keeps few samples, client 1 is slow; the others' batches are what money allows."""
     speeds, kept = (500.0, 1.0, 500.0, 500.0), (600, 600, 600, 10)
-    clients = Clients((600,) * 4, (9.0,) * 4, speeds, (0.0,) * 4, kept)
-    problem = Problem(clients, KNOWN, Budget(10, deadline_s=200, money=90, sample_cost=0.02), tau_max=1)
-    made = plan(problem)
+    clients = CooptClients((600,) * 4, (9.0,) * 4, speeds, (0.0,) * 4, kept)
+    problem = CooptProblem(
+        clients, KNOWN, CooptBudget(10, deadline_s=200, money=90, sample_cost=0.02), tau_max=1
+    )
+    made = plan_coopt(problem)
     by_time, by_data = at_cap(made)
     assert (by_time.tolist(), by_data.tolist()) == ([1], [3])
     assert "\nat their cap: client 1 by time; client 3 by data\n" in headline(made)
-    rich = plan(replace(problem, budget=Budget(10)))
+    rich = plan_coopt(replace(problem, budget=CooptBudget(10)))
     assert "\nat their cap: client 0, 1, 2, 3 by data\n" in headline(rich)
 
 
 def test_many_clients_are_counted_and_five_named():
     many = at_random(np.random.default_rng(3), clients=40)
-    made = plan(replace(many, budget=Budget(5)))
+    made = plan_coopt(replace(many, budget=CooptBudget(5)))
     assert "at their cap: client 0, 1, 2, 3, 4, ... (40 clients) by data\n" in headline(made)
 
 
@@ -79,7 +88,7 @@ def test_the_headline_says_what_it_comes_to(found):
 
 
 def test_a_plan_without_limits_says_so():
-    lines = headline(plan_uniform(replace(PROBLEM, budget=Budget(1), tau_max=1))).splitlines()
+    lines = headline(plan_uniform(replace(PROBLEM, budget=CooptBudget(1), tau_max=1))).splitlines()
     assert lines[0].startswith("tau = 1 local step; bound 2 before")
     assert lines[1] == "4 batches of 100 samples, 400 together"
     assert lines[3:] == [
@@ -90,7 +99,7 @@ def test_a_plan_without_limits_says_so():
 
 def test_a_plan_that_may_not_be_the_best_says_by_how_much():
     uneven = replace(BUDGET, sample_cost=(0.02, 0.07, 0.011, 0.033))
-    made = plan(replace(PROBLEM, budget=uneven))
+    made = plan_coopt(replace(PROBLEM, budget=uneven))
     assert made.excess > 0
     assert f"after, at most {made.excess:.1g} above the smallest\n" in headline(made)
 
@@ -121,15 +130,15 @@ def test_warnings_say_what_is_broken_what_grows_and_where_the_range_ends(found):
     steep = replace(PROBLEM, constants=replace(KNOWN, step=0.5))
     assert any(
         text.startswith("step is 0.5, above 1 / (smoothness * alignment)") and "no guarantee" in text
-        for text in warnings(plan(steep))
+        for text in warnings(plan_coopt(steep))
     )
-    near = plan(replace(PROBLEM, constants=replace(KNOWN, gap=1e-6)))
+    near = plan_coopt(replace(PROBLEM, constants=replace(KNOWN, gap=1e-6)))
     assert [text.partition(",")[0] for text in warnings(near)] == ["the bound grows"]
-    short = plan(replace(PROBLEM, tau_max=2))
+    short = plan_coopt(replace(PROBLEM, tau_max=2))
     assert list(warnings(short)) == [
         "tau is tau_max = 2; with a larger tau_max the bound may be smaller"
     ]
-    assert list(warnings(plan(replace(PROBLEM, tau_min=2, tau_max=2)))) == []
+    assert list(warnings(plan_coopt(replace(PROBLEM, tau_min=2, tau_max=2)))) == []
 
 
 def test_the_csv_holds_every_tau_and_its_batches(found, tmp_path):
@@ -181,7 +190,7 @@ def test_the_figure_says_what_is_drawn(found, said):
 
 
 def test_many_clients_are_drawn_in_the_order_of_their_batches(said):
-    many = replace(at_random(np.random.default_rng(1), clients=60), budget=Budget(5), tau_max=3)
+    many = replace(at_random(np.random.default_rng(1), clients=60), budget=CooptBudget(5), tau_max=3)
     text = said(*all_plans(many))
     assert "clients, from the smallest batch to the largest" in text
     assert "samples (log scale)" in text
@@ -190,15 +199,15 @@ def test_many_clients_are_drawn_in_the_order_of_their_batches(said):
 
 def test_bounds_beyond_all_numbers_are_left_out(said):
     wild = replace(PROBLEM.constants, step=1.0, smoothness=1e9, alignment=1e-9)
-    best, each = all_plans(Problem(FLEET, wild, Budget(3), tau_max=60))
+    best, each = all_plans(CooptProblem(FLEET, wild, CooptBudget(3), tau_max=60))
     assert math.isinf(best.bounds[-1])
     assert "tau = 1<" in said(best, each)
-    hopeless, each = all_plans(Problem(FLEET, wild, Budget(3), tau_min=50, tau_max=60))
+    hopeless, each = all_plans(CooptProblem(FLEET, wild, CooptBudget(3), tau_min=50, tau_max=60))
     assert "Bound of the loss: inf" in said(hopeless, each)
 
 
 def test_a_plan_of_one_tau_for_one_client_can_be_drawn(said):
-    alone = Problem(Clients((5,), (1.0,), (2.0,), (0.1,)), KNOWN, Budget(3), tau_max=1)
+    alone = CooptProblem(CooptClients((5,), (1.0,), (2.0,), (0.1,)), KNOWN, CooptBudget(3), tau_max=1)
     assert "Batches with tau = 1" in said(*all_plans(alone))
 
 

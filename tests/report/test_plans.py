@@ -7,19 +7,19 @@ import matplotlib
 import pytest
 
 from fedpace.core.errors import ConfigError
-from fedpace.planning.deadline_bound import Problem, Users
-from fedpace.planning.deadlines import plan
+from fedpace.planning.deadline_bound import DeadlineProblem, DeadlineUsers
+from fedpace.planning.deadlines import plan_deadlines
 from fedpace.report import plan_figures
 from fedpace.report.plan_figures import drawn_layers, figure
 from fedpace.report.plans import headline, table, warnings, write_csv
 from tests.planning.deadline_cases import FLEET, KNOWN, decaying
 
-PROBLEM = Problem(5, decaying(30), FLEET, replace(KNOWN, distance=100.0))
+PROBLEM = DeadlineProblem(5, decaying(30), FLEET, replace(KNOWN, distance=100.0))
 
 
 @pytest.fixture(scope="module")
 def found():
-    return plan(PROBLEM, 300.0)
+    return plan_deadlines(PROBLEM, 300.0)
 
 
 def rows(plan):
@@ -38,7 +38,7 @@ def test_the_table_has_the_first_the_last_and_rounds_evenly_between(found):
 
 
 def test_few_rounds_are_all_shown_and_one_layer_is_shown_once():
-    short = plan(replace(PROBLEM, steps=(0.2, 0.1), layers=1), 20.0)
+    short = plan_deadlines(replace(PROBLEM, steps=(0.2, 0.1), layers=1), 20.0)
     assert [len(row) for row in rows(short)] == [6, 6]
 
 
@@ -51,9 +51,11 @@ def test_the_headline_says_what_it_comes_to(found):
 
 def test_warnings_name_at_most_five_users(found):
     assert list(warnings(found)) == []
-    slow = Users((200.0,) + (0.01,) * 8, (0.1,) * 9)
+    slow = DeadlineUsers((200.0,) + (0.01,) * 8, (0.1,) * 9)
     quiet = replace(PROBLEM.constants, noise=0.0)
-    (warning,) = warnings(plan(replace(PROBLEM, users=slow, constants=quiet, scale_min=0.02), 300.0))
+    (warning,) = warnings(
+        plan_deadlines(replace(PROBLEM, users=slow, constants=quiet, scale_min=0.02), 300.0)
+    )
     assert warning.startswith("240 of 270 batches were raised to one sample (user 1, 2, 3, 4, 5, ...)")
 
 
@@ -107,13 +109,15 @@ def test_the_figure_says_what_is_drawn(found, said):
 
 
 def test_batches_far_apart_get_a_logarithmic_axis(found, said):
-    assert "log scale" not in said(plan(replace(PROBLEM, users=Users((20.0, 10.0), (0.1, 0.1))), 300.0))
-    uneven = replace(PROBLEM, users=Users((2000.0, 10.0), (0.1, 0.1)))
-    assert "samples (log scale)" in said(plan(uneven, 300.0))
+    assert "log scale" not in said(
+        plan_deadlines(replace(PROBLEM, users=DeadlineUsers((20.0, 10.0), (0.1, 0.1))), 300.0)
+    )
+    uneven = replace(PROBLEM, users=DeadlineUsers((2000.0, 10.0), (0.1, 0.1)))
+    assert "samples (log scale)" in said(plan_deadlines(uneven, 300.0))
 
 
 def test_a_plan_of_one_round_for_one_layer_can_be_drawn(said):
-    text = said(plan(replace(PROBLEM, layers=1, steps=(0.1,)), 10.0))
+    text = said(plan_deadlines(replace(PROBLEM, layers=1, steps=(0.1,)), 10.0))
     assert ">layer 1<" in text
 
 

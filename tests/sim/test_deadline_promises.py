@@ -6,8 +6,8 @@ import pytest
 import fedpace
 from fedpace.core.commands import Cancel
 from fedpace.core.events import Arrived
-from fedpace.planning.deadline_bound import Constants, Problem, Users
-from fedpace.planning.deadlines import plan
+from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
+from fedpace.planning.deadlines import plan_deadlines
 
 LAYERS, SAMPLES, BATCH = 6, 4000, 32
 KNOWN = {"gradient": 1.0, "noise": 4.0, "smoothness": 1.0}
@@ -43,7 +43,7 @@ def users_of(result):
     """Everybody's speed and links, as its last update told them."""
     rates = {m.client: m.rates for m in result.journal if isinstance(m, Arrived)}
     sizes = {m.client: m.work.batch_size for m in result.journal if hasattr(m, "work")}
-    return Users(
+    return DeadlineUsers(
         [LAYERS * sizes[client] / rates[client].batch_s for client in sorted(rates)],
         [rates[client].down_s + rates[client].up_s for client in sorted(rates)],
         [SAMPLES] * len(rates),
@@ -56,8 +56,10 @@ def test_the_journals_round_lengths_are_those_of_the_plan(decay):
     result = run(decay=decay, warm_up=0.9)
     ends = result.summary.round_times
     steps = [0.1 / (1 + decay * t) for t in range(1, 41)]
-    constants = Constants(0.0, 1.0, 1.0, 4.0, 0.0, 1.0)
-    expected = plan(Problem(LAYERS, steps, users_of(result), constants), 300.0 - ends[0])
+    constants = DeadlineConstants(0.0, 1.0, 1.0, 4.0, 0.0, 1.0)
+    expected = plan_deadlines(
+        DeadlineProblem(LAYERS, steps, users_of(result), constants), 300.0 - ends[0]
+    )
     assert np.diff(ends) == pytest.approx(expected.deadlines_s, rel=1e-9)
     assert ends[-1] <= 300.0 * (1 + 1e-12)
     assert ends[-1] > 299.999

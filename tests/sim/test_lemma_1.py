@@ -14,7 +14,7 @@ from fedpace.core.model import ModelProfile
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
 from fedpace.planning import deadline_bound
-from fedpace.planning.deadline_bound import Users
+from fedpace.planning.deadline_bound import DeadlineUsers
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import World
 
@@ -56,8 +56,10 @@ def depths(speeds, batches):
 def planned(speeds):
     """Batches by B3, and the chance by Lemma 1 that nobody reaches each layer, input first."""
     deadline_s = np.array([DEADLINE_S])
-    chances = deadline_bound.missed(deadline_s, SCALE, LAYERS, len(speeds))[0]
-    return deadline_bound.batches(deadline_s, SCALE, Users(speeds, LINKS_S))[0], chances
+    chances = deadline_bound.missed_chances(deadline_s, SCALE, LAYERS, len(speeds))[0]
+    return deadline_bound.batches_by_speed(deadline_s, SCALE, DeadlineUsers(speeds, LINKS_S))[
+        0
+    ], chances
 
 
 def shares_missed(found):

@@ -10,8 +10,8 @@ from rich.console import Console
 from fedpace.cli.plan_coopt import coopt
 from fedpace.core.errors import ConfigError
 from fedpace.core.schedule import check_steps, step_size
-from fedpace.planning.deadline_bound import Constants, Problem, Users
-from fedpace.planning.deadlines import Plan, choose_rounds, plan
+from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
+from fedpace.planning.deadlines import DeadlinePlan, choose_rounds, plan_deadlines
 from fedpace.report import plans
 from fedpace.runs import config as configs
 
@@ -38,8 +38,8 @@ class DeadlinesFile:
 
     budget_s: float
     layers: int
-    users: Users
-    constants: Constants
+    users: DeadlineUsers
+    constants: DeadlineConstants
     name: str = "Deadlines"
     rounds: int | None = None
     lr: float | None = None
@@ -68,12 +68,12 @@ class DeadlinesFile:
             check_steps(self.lr, self.decay or 0.0)
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> DeadlineProblem:
         steps = self.steps
         if steps is None:
             lr, decay = self.lr or 0.0, self.decay or 0.0
             steps = tuple(step_size(lr, decay, t) for t in range(self.rounds or 0))
-        return Problem(
+        return DeadlineProblem(
             self.layers,
             steps,
             self.users,
@@ -84,8 +84,8 @@ class DeadlinesFile:
             self.rate_min,
         )
 
-    def plan(self) -> Plan:
-        return (choose_rounds if self.choose_rounds else plan)(self.problem, self.budget_s)
+    def plan(self) -> DeadlinePlan:
+        return (choose_rounds if self.choose_rounds else plan_deadlines)(self.problem, self.budget_s)
 
 
 @app.command()

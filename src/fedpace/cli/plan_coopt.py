@@ -9,12 +9,12 @@ from rich.console import Console
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.coopt import (
-    Budget,
-    Clients,
-    Constants,
-    Plan,
-    Problem,
-    plan,
+    CooptBudget,
+    CooptClients,
+    CooptConstants,
+    CooptPlan,
+    CooptProblem,
+    plan_coopt,
     plan_gpu,
     plan_uniform,
 )
@@ -34,9 +34,9 @@ Set = Annotated[
 class CooptFile:
     """A problem for `fedpace plan coopt`; `clients`, `constants` and `budget` are tables."""
 
-    clients: Clients
-    constants: Constants
-    budget: Budget
+    clients: CooptClients
+    constants: CooptConstants
+    budget: CooptBudget
     name: str = "Local steps and batches"
     method: Literal["exact", "uniform", "gpu"] = "exact"
     tau_min: int = 1
@@ -50,13 +50,13 @@ class CooptFile:
                 "local step, with method 'gpu' only"
             )
 
-    def plan(self, tau: int | None = None) -> Plan:
+    def plan(self, tau: int | None = None) -> CooptPlan:
         """The plan; tau: with that number of local steps."""
         least, most = (self.tau_min, self.tau_max) if tau is None else (tau, tau)
-        problem = Problem(self.clients, self.constants, self.budget, most, least)
+        problem = CooptProblem(self.clients, self.constants, self.budget, most, least)
         if self.step_s is not None:
             return plan_gpu(problem, self.step_s)
-        return plan_uniform(problem) if self.method == "uniform" else plan(problem)
+        return plan_uniform(problem) if self.method == "uniform" else plan_coopt(problem)
 
 
 def coopt(

@@ -19,20 +19,26 @@ import numpy as np
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.rounding import TOLERANCE
-from fedpace.planning.coopt_bound import Budget, Clients, Constants, Problem, bound, h, parts
-from fedpace.planning.coopt_shares import share
+from fedpace.planning.coopt_bound import (
+    CooptBudget,
+    CooptClients,
+    CooptConstants,
+    CooptProblem,
+    bound_terms,
+    loss_bound,
+)
+from fedpace.planning.coopt_shares import share_samples
 from fedpace.planning.deadlines import rounded_up
 
 __all__ = [
-    "Budget",
-    "Clients",
-    "Constants",
-    "Plan",
-    "Problem",
-    "bound",
+    "CooptBudget",
+    "CooptClients",
+    "CooptConstants",
+    "CooptPlan",
+    "CooptProblem",
     "fitting_rounds",
-    "h",
-    "plan",
+    "loss_bound",
+    "plan_coopt",
     "plan_gpu",
     "plan_next",
     "plan_uniform",
@@ -42,10 +48,10 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class CooptPlan:
     """Local steps and batches with the smallest bound."""
 
-    problem: Problem
+    problem: CooptProblem
     tau: int
     batches: np.ndarray  # s_i, whole
     largest: np.ndarray  # the batches that time and data would allow with this tau
@@ -66,21 +72,23 @@ class Plan:
         return _within(self.round_money * self.problem.budget.rounds, self.problem.budget.money)
 
 
-def plan(problem: Problem, horizon: int | None = None) -> Plan:
+def plan_coopt(problem: CooptProblem, horizon: int | None = None) -> CooptPlan:
     """The smallest (11) over all tau and whole s_i within the budgets (Theorem 3, Algorithm 1).
 
     horizon: rounds that the bound looks ahead, None: all. The budgets are for all rounds anyway.
 
-    >>> clients = Clients([600, 300, 100], [4.0, 1.0, 9.0], [50.0, 20.0, 80.0], [1.0, 2.0, 0.5])
-    >>> known = Constants(1.0, 5.0, 0.5, 0.3, step=0.01, gap=2.0)
-    >>> found = plan(Problem(clients, known, Budget(100, deadline_s=800, money=900, sample_cost=0.02)))
+    >>> clients = CooptClients([600, 300, 100], [4.0, 1.0, 9.0], [50.0, 20.0, 80.0], [1.0, 2.0, 0.5])
+    >>> known = CooptConstants(1.0, 5.0, 0.5, 0.3, step=0.01, gap=2.0)
+    >>> found = plan_coopt(
+    ...     CooptProblem(clients, known, CooptBudget(100, deadline_s=800, money=900, sample_cost=0.02))
+    ... )
     >>> found.tau, found.batches.tolist(), round(found.bound, 4)
     (10, [30, 8, 7], 0.0319)
     """
     return _search(problem, _one_sample_s(problem), horizon)
 
 
-def plan_next(problem: Problem) -> Plan:
+def plan_next(problem: CooptProblem) -> CooptPlan:
     """The plan for the next round by the marginal bound (30); `constants.gap` is the loss of now.
 
     budget: the rounds that are left, the next one included, and what is left of time and money for
@@ -91,7 +99,9 @@ def plan_next(problem: Problem) -> Plan:
     return _search(problem, _one_sample_s(problem), horizon=1, all_taus=False)
 
 
-def plan_gpu(problem: Problem, step_s: float | Sequence[float], horizon: int | None = None) -> Plan:
+def plan_gpu(
+    problem: CooptProblem, step_s: float | Sequence[float], horizon: int | None = None
+) -> CooptPlan:
     """Corollary 1: a local step takes step_s seconds (t_ci, for all or one a client) for any batch.
 
     Time limits tau, money and data limit the batches; samples_per_s is not used.
@@ -108,7 +118,7 @@ def plan_gpu(problem: Problem, step_s: float | Sequence[float], horizon: int | N
     return _search(problem, np.broadcast_to(steps_s, clients), horizon, by_batch=False)
 
 
-def plan_uniform(problem: Problem, horizon: int | None = None, whole: bool = True) -> Plan:
+def plan_uniform(problem: CooptProblem, horizon: int | None = None, whole: bool = True) -> CooptPlan:
     """Theorem 2: the best tau with one batch size for all.
 
         s(tau) = min((R - K b) / (K tau sum_i a_i), min_i p_i (theta - K t_ui) / (K tau), min_i D_i)
@@ -121,7 +131,7 @@ def plan_uniform(problem: Problem, horizon: int | None = None, whole: bool = Tru
     paid = problem.budget.steps_money / price if price > 0 else math.inf
     timely = np.array([(room / (tau + clients.extra)).min() for tau in taus])
     real = np.minimum(np.maximum(np.minimum(paid / taus, timely), 1), clients.largest.min())
-    fixed, noise = parts(problem, taus, horizon)
+    fixed, noise = bound_terms(problem, taus, horizon)
     weight = clients.weights.sum()
     bounds = fixed + noise * weight / (np.floor(real) if whole else real)
     best = int(bounds.argmin())
@@ -138,28 +148,28 @@ def plan_uniform(problem: Problem, horizon: int | None = None, whole: bool = Tru
     )
 
 
-def smallest_deadline(problem: Problem) -> float:
+def smallest_deadline(problem: CooptProblem) -> float:
     """Seconds that all rounds need with tau_min local steps of one sample."""
     return float(_needed_s(problem, _one_sample_s(problem)).max()) * problem.budget.rounds
 
 
-def smallest_money(problem: Problem) -> float:
+def smallest_money(problem: CooptProblem) -> float:
     """What all rounds cost with tau_min local steps of one sample."""
     return _needed_money(problem) * problem.budget.rounds
 
 
-def fitting_rounds(problem: Problem) -> int:
+def fitting_rounds(problem: CooptProblem) -> int:
     """How many of the rounds the budgets allow when every one is as small as can be; 0 if none."""
     return _fitting(problem, float(_needed_s(problem, _one_sample_s(problem)).max()))
 
 
 def _search(
-    problem: Problem,
+    problem: CooptProblem,
     one_s: np.ndarray,
     horizon: int | None,
     by_batch: bool = True,
     all_taus: bool = True,
-) -> Plan:
+) -> CooptPlan:
     """The best of all tau. one_s: a local step of one sample, or, if not by_batch, of any number."""
     taus, room = _allowed(problem, one_s)
     clients, prices = problem.clients, problem.sample_costs
@@ -169,7 +179,7 @@ def _search(
     if prices.min() == dearest > 0:  # samples are counted instead of money, which is exact
         prices = np.ones(len(clients))
         spendable = np.maximum(np.floor(money / dearest / taus), len(clients))
-    fixed, noise = parts(problem, taus, horizon)
+    fixed, noise = bound_terms(problem, taus, horizon)
     # No batches are better than real ones without caps (18), nor than the caps without a price.
     sums = np.maximum(np.sqrt(weights * prices).sum() ** 2 / spendable, (weights / data).sum())
     if by_batch:
@@ -184,7 +194,7 @@ def _search(
         tau = int(taus[place])
         largest = np.minimum(data, np.floor(room / (tau + clients.extra))) if by_batch else data
         guess = None if unit is None else unit * tau**2  # batches fall like 1 / tau
-        batches, slack, level = share(weights, prices, largest, float(spendable[place]), guess)
+        batches, slack, level = share_samples(weights, prices, largest, float(spendable[place]), guess)
         unit = None if level is None else level / tau**2
         total = float((weights / batches).sum())
         bounds[place] = fixed[place] + noise[place] * total
@@ -197,7 +207,7 @@ def _search(
 
 
 def _plan(
-    problem: Problem,
+    problem: CooptProblem,
     tau: int,
     batches: np.ndarray,
     largest: np.ndarray,
@@ -205,11 +215,11 @@ def _plan(
     excess: float,
     tried: tuple[np.ndarray, np.ndarray],
     compute_s: np.ndarray,
-) -> Plan:
+) -> CooptPlan:
     budget, rounds = problem.budget, problem.budget.rounds
     round_s = float((compute_s + problem.clients.link_s).max())
     round_money = tau * float((problem.sample_costs * batches).sum()) + budget.round_cost
-    return Plan(
+    return CooptPlan(
         problem,
         tau,
         batches.astype(np.int64),
@@ -222,7 +232,7 @@ def _plan(
     )
 
 
-def _allowed(problem: Problem, one_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _allowed(problem: CooptProblem, one_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Every tau that the budgets allow, and how many one_s every client has time for in a round."""
     budget, clients = problem.budget, problem.clients
     rounds, costs = budget.rounds, problem.sample_costs
@@ -256,24 +266,24 @@ def _allowed(problem: Problem, one_s: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.arange(problem.tau_min, last + 1), np.maximum(room, last + clients.extra)
 
 
-def _one_sample_s(problem: Problem) -> np.ndarray:
+def _one_sample_s(problem: CooptProblem) -> np.ndarray:
     seconds: np.ndarray = 1 / np.asarray(problem.clients.samples_per_s, dtype=float)
     return seconds
 
 
-def _needed_s(problem: Problem, one_s: np.ndarray) -> np.ndarray:
+def _needed_s(problem: CooptProblem, one_s: np.ndarray) -> np.ndarray:
     """The shortest round of every client."""
     steps = problem.tau_min + problem.clients.extra
     seconds: np.ndarray = steps * one_s + np.asarray(problem.clients.link_s, dtype=float)
     return seconds
 
 
-def _needed_money(problem: Problem) -> float:
+def _needed_money(problem: CooptProblem) -> float:
     """The cheapest round."""
     return problem.tau_min * math.fsum(problem.sample_costs) + problem.budget.round_cost
 
 
-def _fitting(problem: Problem, needed_s: float) -> int:
+def _fitting(problem: CooptProblem, needed_s: float) -> int:
     budget, needed = problem.budget, _needed_money(problem)
     number = float(budget.rounds)
     if budget.deadline_s is not None:

@@ -25,7 +25,7 @@ from fedpace.core.rounding import TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
-class Clients:
+class CooptClients:
     """What is known of every client; entry i belongs to client i."""
 
     samples: Sequence[int]
@@ -87,7 +87,7 @@ class Clients:
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
+class CooptConstants:
     """Of the loss and of the step (Assumptions 1 to 5)."""
 
     quadratic: float  # rho: |F_i(w) - F_i(v)| <= rho |w - v|^2
@@ -131,7 +131,7 @@ class Constants:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class CooptBudget:
     """For all rounds together; for the next round what is left of them."""
 
     rounds: int  # K
@@ -167,12 +167,12 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class CooptProblem:
     """(7) to (10). A fixed number of local steps is tau_min = tau_max."""
 
-    clients: Clients
-    constants: Constants
-    budget: Budget
+    clients: CooptClients
+    constants: CooptConstants
+    budget: CooptBudget
     tau_max: int = 50
     tau_min: int = 1
 
@@ -196,13 +196,11 @@ class Problem:
         return np.broadcast_to(costs, len(self.clients))
 
 
-def h(known: Constants, tau: int) -> float:
-    """How far clients drift from the central path in tau steps; 0 for one, infinite for too many."""
-    return float(drifts(known, tau)[-1])
+def client_drifts(known: CooptConstants, most: int) -> np.ndarray:
+    """h of 1 to most: how far clients drift from the central path in tau steps; 0 for one.
 
-
-def drifts(known: Constants, most: int) -> np.ndarray:
-    """h of 1 to most: eta delta sum_{z < tau} ((1 + eta beta)^z - 1), a sum without cancellation."""
+    eta delta sum_{z < tau} ((1 + eta beta)^z - 1), a sum without cancellation; infinite for too many.
+    """
     scale = known.step * known.divergence
     if scale == 0:
         return np.zeros(most)
@@ -212,8 +210,8 @@ def drifts(known: Constants, most: int) -> np.ndarray:
     return found
 
 
-def parts(
-    problem: Problem, taus: np.ndarray, horizon: int | None = None
+def bound_terms(
+    problem: CooptProblem, taus: np.ndarray, horizon: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The bound of every tau is the first + the second * sum_i M_i D_i^2 / s_i.
 
@@ -226,15 +224,15 @@ def parts(
     drift = np.zeros(len(taus))
     if known.quadratic > 0:
         with np.errstate(over="ignore"):
-            drift = known.quadratic * drifts(known, int(taus.max()))[taus - 1] ** 2 * later
+            drift = known.quadratic * client_drifts(known, int(taus.max()))[taus - 1] ** 2 * later
     kept = np.exp(float(rounds) * taus * math.log1p(-known.pull))
     samples = math.fsum(problem.clients.samples)
     noise = known.smoothness * known.step**2 / (2 * samples**2) * _sums(known, taus) * later
     return kept * known.gap + drift, noise
 
 
-def bound(
-    problem: Problem, tau: int, batches: Sequence[float] | np.ndarray, horizon: int | None = None
+def loss_bound(
+    problem: CooptProblem, tau: int, batches: Sequence[float] | np.ndarray, horizon: int | None = None
 ) -> float:
     """(11): the expected loss after the last round is at most this above the optimum.
 
@@ -248,11 +246,11 @@ def bound(
         )
     if tau < 1:
         raise ConfigError(f"tau is {tau}; a round has 1 local step or more")
-    fixed, noise = parts(problem, np.array([tau]), horizon)
+    fixed, noise = bound_terms(problem, np.array([tau]), horizon)
     return float(fixed[0] + noise[0] * (problem.clients.weights / sizes).sum())
 
 
-def _sums(known: Constants, numbers: np.ndarray) -> np.ndarray:
+def _sums(known: CooptConstants, numbers: np.ndarray) -> np.ndarray:
     """(1 - q^n) / (1 - q), which is n where q is 1."""
     if known.pull == 0:
         return numbers.astype(float)

@@ -26,7 +26,7 @@ _NOTHING = 1e-30
 """A client with less than this part of the largest weight gains nothing that the sum can show."""
 
 
-def share(
+def share_samples(
     weights: np.ndarray, costs: np.ndarray, most: np.ndarray, budget: float, level: float | None = None
 ) -> tuple[np.ndarray, float, float | None]:
     """Batches, slack, and the level that was found, a good guess for a similar problem.
@@ -39,7 +39,7 @@ def share(
         return most, 0.0, level
     if costs.min() == 0:
         paid = costs > 0
-        most[paid], slack, level = share(weights[paid], costs[paid], most[paid], budget, level)
+        most[paid], slack, level = share_samples(weights[paid], costs[paid], most[paid], budget, level)
         return most, slack, level
     gains = weights / costs
     sizes, level, blocked = _fill(gains, costs, np.ones(len(costs)), most, budget, level)

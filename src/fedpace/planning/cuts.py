@@ -8,13 +8,13 @@ from fedpace.core.model import ModelProfile
 from fedpace.core.rounding import TOLERANCE
 
 
-def by_parameters(profile: ModelProfile, fractions: np.ndarray) -> np.ndarray:
+def depths_by_bytes(profile: ModelProfile, fractions: np.ndarray) -> np.ndarray:
     """Largest depth whose share of the bytes is at most the fraction; never less than 1."""
     depths = np.searchsorted(profile.byte_share, fractions * (1 + TOLERANCE), side="right")
     return np.maximum(depths, 1)
 
 
-def by_cost(
+def depths_by_time(
     profile: ModelProfile,
     batches: np.ndarray,
     batch_s: np.ndarray,
@@ -40,14 +40,14 @@ def batches_at_depth_one(profile: ModelProfile, batch_s: float, up_s: float, bud
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PartialWork:
     """How many layers to train, and over how many batches in all (None: as many as wanted)."""
 
     depth: int
     batches: int | None = None
 
 
-def fit(
+def fit_partial_work(
     profile: ModelProfile,
     wanted: np.ndarray,
     done: np.ndarray,
@@ -56,7 +56,7 @@ def fit(
     batch_s: np.ndarray,
     send_s: np.ndarray,
     left_s: np.ndarray,
-) -> list[Cut | None]:
+) -> list[PartialWork | None]:
     """The most work of each client that is predicted to arrive in the time that is left.
 
     wanted: batches in all; done: full-model batches that are over; begun: 1 in the middle of
@@ -67,21 +67,23 @@ def fit(
     already, as many layers as can be sent, without the batch that is running; None.
     """
     budget_s = left_s - wait_s
-    depths = by_cost(profile, np.maximum(wanted - done - begun, 0), batch_s, send_s, budget_s)
-    cuts: list[Cut | None] = [Cut(depth) if depth else None for depth in depths.tolist()]
+    depths = depths_by_time(profile, np.maximum(wanted - done - begun, 0), batch_s, send_s, budget_s)
+    cuts: list[PartialWork | None] = [
+        PartialWork(depth) if depth else None for depth in depths.tolist()
+    ]
     for i in np.flatnonzero(depths == 0).tolist():
         more = batches_at_depth_one(profile, batch_s[i], send_s[i], budget_s[i])
         batches = int(done[i] + begun[i]) + more
         if more >= 0 and batches > 0:
-            cuts[i] = Cut(1, batches)
+            cuts[i] = PartialWork(1, batches)
             continue
         depth = int(np.count_nonzero(send_s[i] * profile.byte_share <= left_s[i] * (1 + TOLERANCE)))
         if depth > 0 and done[i] > 0:
-            cuts[i] = Cut(depth, int(done[i]))
+            cuts[i] = PartialWork(depth, int(done[i]))
     return cuts
 
 
-def since_probe(
+def progress_since_probe(
     told_s: np.ndarray,
     down_s: np.ndarray,
     batch_s: np.ndarray,

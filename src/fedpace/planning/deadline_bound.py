@@ -17,7 +17,7 @@ from fedpace.core.rounding import TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
-class Users:
+class DeadlineUsers:
     """What is known of every user; entry u belongs to user u."""
 
     samples_per_s: Sequence[float]
@@ -44,7 +44,7 @@ class Users:
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
+class DeadlineConstants:
     """Of the loss (A1 to A3). Only noise / gradient and convexity shape a plan of given rounds.
 
     The others shift its bound, and so matter where the number of rounds is chosen.
@@ -65,7 +65,7 @@ class Constants:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DeadlineProblem:
     """Problem 2 without its budget.
 
     scale_min, scale_max: limits of m. None: the smallest is 1 / max P_u, the largest max n_u / P_u
@@ -79,8 +79,8 @@ class Problem:
 
     layers: int
     steps: Sequence[float]  # eta_t, one a round
-    users: Users
-    constants: Constants
+    users: DeadlineUsers
+    constants: DeadlineConstants
     local_steps: int = 1  # E
     scale_min: float | None = None
     scale_max: float | None = None
@@ -160,14 +160,14 @@ def log_not_reached(rates: np.ndarray, layers: int) -> tuple[np.ndarray, np.ndar
     return below[:, ::-1], density[:, ::-1]
 
 
-def missed(deadlines_s: np.ndarray, scale: float, layers: int, users: int) -> np.ndarray:
+def missed_chances(deadlines_s: np.ndarray, scale: float, layers: int, users: int) -> np.ndarray:
     """Lemma 1: p_t,l, the chance that no user reaches layer l in round t; (rounds, layers)."""
     below, _ = log_not_reached(deadlines_s / scale, layers)
     chances: np.ndarray = np.exp(users * below)
     return chances
 
 
-def missed_at(rates: np.ndarray, layers: int) -> np.ndarray:
+def missed_chances_at_rates(rates: np.ndarray, layers: int) -> np.ndarray:
     """The chance that no user reaches layer l, if user u gets through rates[u] on average; (layers,).
 
     rates: P_u (T - B_u) / S_u of any batches, 0 for a user without time to compute. Lemma 1 is the
@@ -181,7 +181,7 @@ def missed_at(rates: np.ndarray, layers: int) -> np.ndarray:
     return chances
 
 
-def rate_at(problem: Problem, chance: float) -> float:
+def rate_at(problem: DeadlineProblem, chance: float) -> float:
     """The T/m at which p_1 is `chance`: layer 1 is missed most, so T_min(m) follows."""
     return _rate_at(problem.layers, len(problem.users), chance)
 
@@ -197,7 +197,7 @@ def _rate_at(layers: int, users: int, chance: float) -> float:
     return high
 
 
-def batches(deadlines_s: np.ndarray, scale: float, users: Users) -> np.ndarray:
+def batches_by_speed(deadlines_s: np.ndarray, scale: float, users: DeadlineUsers) -> np.ndarray:
     """B3: S_u,t = m P_u (1 - B_u / T_t), rounded down, one sample to all data; (rounds, users)."""
     share = 1 - np.outer(1 / deadlines_s, users.link_s)
     sizes = np.floor(scale * np.asarray(users.samples_per_s, dtype=float) * share * (1 + TOLERANCE))
@@ -205,9 +205,10 @@ def batches(deadlines_s: np.ndarray, scale: float, users: Users) -> np.ndarray:
     return sizes.clip(1, most).astype(np.int64)
 
 
-def errors(problem: Problem, deadlines_s: np.ndarray, scale: float) -> np.ndarray:
+def round_errors(problem: DeadlineProblem, deadlines_s: np.ndarray, scale: float) -> np.ndarray:
     """B + C_t of every round (Theorem 1); infinite where a layer is missed half the time."""
-    known, chances = problem.constants, missed(deadlines_s, scale, problem.layers, len(problem.users))
+    known, users = problem.constants, len(problem.users)
+    chances = missed_chances(deadlines_s, scale, problem.layers, users)
     gradient_noise = problem.noise_factor / scale + 6 * known.smoothness * known.heterogeneity
     local = 8 * (problem.local_steps - 1) ** 2 * known.gradient**2
     bad = chances >= 0.5
@@ -216,17 +217,17 @@ def errors(problem: Problem, deadlines_s: np.ndarray, scale: float) -> np.ndarra
     return gradient_noise + local + problem.truncation_factor * truncation
 
 
-def bound(problem: Problem, deadlines_s: np.ndarray, scale: float) -> float:
+def distance_bound(problem: DeadlineProblem, deadlines_s: np.ndarray, scale: float) -> float:
     """Theorem 1: the expected squared distance to the optimum after the last round is at most this."""
     kept = np.log1p(-problem.constants.convexity * np.asarray(problem.steps, dtype=float)).sum()
-    weighted = np.exp(problem.log_weights()) @ errors(problem, deadlines_s, scale)
+    weighted = np.exp(problem.log_weights()) @ round_errors(problem, deadlines_s, scale)
     return float(np.exp(kept) * problem.constants.distance + weighted)
 
 
-def distances(problem: Problem, deadlines_s: np.ndarray, scale: float) -> np.ndarray:
+def bound_by_round(problem: DeadlineProblem, deadlines_s: np.ndarray, scale: float) -> np.ndarray:
     """The bound before the first round and after each one; the last is `bound`."""
     found = [problem.constants.distance]
-    for step, error in zip(problem.steps, errors(problem, deadlines_s, scale), strict=True):
+    for step, error in zip(problem.steps, round_errors(problem, deadlines_s, scale), strict=True):
         found.append((1 - problem.constants.convexity * step) * found[-1] + step**2 * float(error))
     return np.array(found)
 

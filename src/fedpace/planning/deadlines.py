@@ -23,14 +23,14 @@ import numpy as np
 from fedpace.core.errors import ConfigError
 from fedpace.core.rounding import TOLERANCE
 from fedpace.planning.deadline_bound import (
-    Constants,
-    Problem,
-    Users,
-    batches,
-    bound,
-    distances,
+    DeadlineConstants,
+    DeadlineProblem,
+    DeadlineUsers,
+    batches_by_speed,
+    bound_by_round,
+    distance_bound,
     log_not_reached,
-    missed,
+    missed_chances,
     rate_at,
 )
 
@@ -42,10 +42,10 @@ _NODES, _HALVINGS = 4096, 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class DeadlinePlan:
     """Rounds are rows; users or layers (from the input) are columns."""
 
-    problem: Problem
+    problem: DeadlineProblem
     budget_s: float
     deadlines_s: np.ndarray  # T_t
     scale: float  # m
@@ -57,15 +57,15 @@ class Plan:
     """How many batches B3 put below one sample: their users reach fewer layers than predicted."""
 
 
-def plan(problem: Problem, budget_s: float) -> Plan:
+def plan_deadlines(problem: DeadlineProblem, budget_s: float) -> DeadlinePlan:
     """Deadlines, batch scale and batches with the smallest bound within the budget.
 
     A round with a larger weight a_t = eta_t^2 prod_{j>t} (1 - mu eta_j) gets a longer deadline: they
     fall where eta falls faster than the product rises, and are flat where eta is constant and mu is 0.
 
-    >>> users = Users(samples_per_s=[100, 50, 20, 10], link_s=[0.1, 0.2, 0.5, 1.0])
-    >>> constants = Constants(0.1, 1.0, 1.0, 3.0, 0.1, 10.0)
-    >>> found = plan(Problem(3, [0.1, 0.05, 0.03], users, constants), budget_s=30)
+    >>> users = DeadlineUsers(samples_per_s=[100, 50, 20, 10], link_s=[0.1, 0.2, 0.5, 1.0])
+    >>> constants = DeadlineConstants(0.1, 1.0, 1.0, 3.0, 0.1, 10.0)
+    >>> found = plan_deadlines(DeadlineProblem(3, [0.1, 0.05, 0.03], users, constants), budget_s=30)
     >>> found.deadlines_s.round(2).tolist(), round(found.scale, 2), found.batches[0].tolist()
     ([10.99, 9.92, 9.09], 2.07, [204, 101, 39, 18])
     """
@@ -82,7 +82,7 @@ def plan(problem: Problem, budget_s: float) -> Plan:
     return _plan(problem, budget_s, deadlines_s, scale)
 
 
-def smallest_budget(problem: Problem) -> float:
+def smallest_budget(problem: DeadlineProblem) -> float:
     """R * T_min(m_min): with less, a link takes all of a round or a layer is missed half the time.
 
     Or T/m is below rate_min, where that is set.
@@ -90,7 +90,7 @@ def smallest_budget(problem: Problem) -> float:
     return problem.rounds * _round_s(problem)
 
 
-def fitting_rounds(problem: Problem, budget_s: float) -> int:
+def fitting_rounds(problem: DeadlineProblem, budget_s: float) -> int:
     """How many of the problem's rounds the budget allows: `plan` takes its first so many; 0 if none."""
     if not math.isfinite(budget_s):
         raise ConfigError(f"the budget is {budget_s:g} s; give a finite one")
@@ -104,7 +104,9 @@ def rounded_up(seconds: float) -> str:
     return f"{math.ceil(round(seconds * 10.0**digits, 6)) / 10.0**digits:.6g}"
 
 
-def choose_rounds(problem: Problem, budget_s: float, rounds: Iterable[int] | None = None) -> Plan:
+def choose_rounds(
+    problem: DeadlineProblem, budget_s: float, rounds: Iterable[int] | None = None
+) -> DeadlinePlan:
     """The plan whose bound is smallest over numbers of rounds; of equal ones, the fewest.
 
     The first R of the problem's steps are the steps of R rounds; rounds: what to try (None: all from
@@ -120,7 +122,7 @@ def choose_rounds(problem: Problem, budget_s: float, rounds: Iterable[int] | Non
     most = fitting_rounds(problem, budget_s) if math.isfinite(budget_s) else 0
     fitting = [number for number in tried if number <= most]
     if not fitting:
-        return plan(_first(problem, tried[0]), budget_s)  # says what is wrong
+        return plan_deadlines(_first(problem, tried[0]), budget_s)  # says what is wrong
     slope = _Slope.table(problem, budget_s)
     found: dict[int, tuple[float, np.ndarray, float]] = {}
 
@@ -129,7 +131,7 @@ def choose_rounds(problem: Problem, budget_s: float, rounds: Iterable[int] | Non
         if number not in found:
             part = _first(problem, number)
             deadlines_s, scale = _solve(part, budget_s, slope)
-            found[number] = (bound(part, deadlines_s, scale), deadlines_s, scale)
+            found[number] = (distance_bound(part, deadlines_s, scale), deadlines_s, scale)
         return found[number][0]
 
     first, last = 0, len(fitting) - 1
@@ -143,12 +145,12 @@ def choose_rounds(problem: Problem, budget_s: float, rounds: Iterable[int] | Non
 
 
 def replan(
-    before: Plan,
+    before: DeadlinePlan,
     done: int,
     left_s: float,
-    users: Users | None = None,
-    constants: Constants | None = None,
-) -> Plan:
+    users: DeadlineUsers | None = None,
+    constants: DeadlineConstants | None = None,
+) -> DeadlinePlan:
     """A plan for the rounds after the first `done`, with the budget that is left.
 
     users, constants: current estimates; None: those of the plan before, the distance being what it
@@ -162,7 +164,9 @@ def replan(
     if constants is None:
         constants = replace(problem.constants, distance=float(before.distances[done]))
     users = problem.users if users is None else users
-    return plan(replace(problem, steps=problem.steps[done:], users=users, constants=constants), left_s)
+    return plan_deadlines(
+        replace(problem, steps=problem.steps[done:], users=users, constants=constants), left_s
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +183,7 @@ class _Slope:
     log_fall: np.ndarray  # -log |h'(x)|, rising
 
     @classmethod
-    def table(cls, problem: Problem, budget_s: float) -> "_Slope":
+    def table(cls, problem: DeadlineProblem, budget_s: float) -> "_Slope":
         users, edge = len(problem.users), rate_at(problem, 0.5)
         lowest, most = _lowest_rate(problem), budget_s / problem.scales[0]
         above = np.geomspace(lowest - edge, max(most, 2 * lowest) - edge, _NODES)
@@ -199,7 +203,7 @@ class _Slope:
         return found
 
 
-def _solve(problem: Problem, budget_s: float, slope: _Slope) -> tuple[np.ndarray, float]:
+def _solve(problem: DeadlineProblem, budget_s: float, slope: _Slope) -> tuple[np.ndarray, float]:
     """Deadlines and scale. All values are divided by K max_t a_t, so that the first weight is 1."""
     floor_s, (scale_min, scale_max) = _floor_s(problem), problem.scales
     log_weights = problem.log_weights()
@@ -247,34 +251,36 @@ def _solve(problem: Problem, budget_s: float, slope: _Slope) -> tuple[np.ndarray
     return deadlines_s, scale
 
 
-def _plan(problem: Problem, budget_s: float, deadlines_s: np.ndarray, scale: float) -> Plan:
+def _plan(
+    problem: DeadlineProblem, budget_s: float, deadlines_s: np.ndarray, scale: float
+) -> DeadlinePlan:
     users = problem.users
     small = scale * np.asarray(users.samples_per_s) * (1 - np.outer(1 / deadlines_s, users.link_s))
-    return Plan(
+    return DeadlinePlan(
         problem,
         budget_s,
         deadlines_s,
         scale,
-        batches(deadlines_s, scale, users),
-        1 - missed(deadlines_s, scale, problem.layers, len(users)),
-        bound(problem, deadlines_s, scale),
-        distances(problem, deadlines_s, scale),
+        batches_by_speed(deadlines_s, scale, users),
+        1 - missed_chances(deadlines_s, scale, problem.layers, len(users)),
+        distance_bound(problem, deadlines_s, scale),
+        bound_by_round(problem, deadlines_s, scale),
         int(np.count_nonzero(small * (1 + TOLERANCE) < 1)),
     )
 
 
-def _first(problem: Problem, rounds: int) -> Problem:
+def _first(problem: DeadlineProblem, rounds: int) -> DeadlineProblem:
     return replace(problem, steps=problem.steps[:rounds])
 
 
-def _round_s(problem: Problem) -> float:
+def _round_s(problem: DeadlineProblem) -> float:
     return max(_floor_s(problem), problem.scales[0] * _lowest_rate(problem))
 
 
-def _lowest_rate(problem: Problem) -> float:
+def _lowest_rate(problem: DeadlineProblem) -> float:
     """x_min: p < 1/2 in all layers, and rate_min where it is set."""
     return max(rate_at(problem, MISSED_MOST), problem.rate_min or 0.0)
 
 
-def _floor_s(problem: Problem) -> float:
+def _floor_s(problem: DeadlineProblem) -> float:
     return max(problem.users.link_s) * (1 + LINK_MARGIN)

@@ -3,7 +3,7 @@
 import heapq
 
 
-class Fastest:
+class FastestClients:
     """The k smallest total times so far, and the longest upload among them.
 
     Of equal times those of the higher clients come first.

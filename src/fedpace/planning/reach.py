@@ -7,13 +7,15 @@ Here the forward pass takes its steady time, and layer i an exponential one arou
 import numpy as np
 
 from fedpace.core.model import ModelProfile
-from fedpace.planning.deadline_bound import missed_at
+from fedpace.planning.deadline_bound import missed_chances_at_rates
 
 STEADY_BELOW = 0.01
 """Layers that cost less than this share of a step are taken to be steady: all of them are quick."""
 
 
-def missed_by(model: ModelProfile, step_s: np.ndarray, window_s: np.ndarray) -> np.ndarray:
+def missed_chances_of_model(
+    model: ModelProfile, step_s: np.ndarray, window_s: np.ndarray
+) -> np.ndarray:
     """p_l, input first: the chance that no user gets through layer l.
 
     step_s: seconds of one full step of each user's batch; window_s: seconds it has for computing.
@@ -22,11 +24,11 @@ def missed_by(model: ModelProfile, step_s: np.ndarray, window_s: np.ndarray) -> 
     backward = np.array([layer.backward for layer in reversed(model.layers)])
     shares = backward / (forward + backward.sum())
     if forward == 0 and np.ptp(backward) <= 1e-9 * backward.max():
-        return missed_at(np.maximum(window_s, 0.0) / step_s * model.depth, model.depth)
+        return missed_chances_at_rates(np.maximum(window_s, 0.0) / step_s * model.depth, model.depth)
     random = shares >= STEADY_BELOW
     steady = forward / (forward + backward.sum()) + float(shares[~random].sum())
     left = np.maximum(window_s / step_s - steady, 0.0)
-    done = reached(1 / shares[random], left)
+    done = finished_chances(1 / shares[random], left)
     # A steady layer is reached as soon as the random ones before it are, the first with the window.
     passed = np.concatenate([(window_s > step_s * steady).astype(float)[:, None], done], axis=1)
     chances = passed[:, np.cumsum(random)]
@@ -34,7 +36,7 @@ def missed_by(model: ModelProfile, step_s: np.ndarray, window_s: np.ndarray) -> 
     return missed
 
 
-def reached(rates: np.ndarray, windows: np.ndarray) -> np.ndarray:
+def finished_chances(rates: np.ndarray, windows: np.ndarray) -> np.ndarray:
     """The chance that the first d of a row of exponential times are over in a window; (windows, rates).
 
     rates: 1 / mean of each. By uniformisation: a Poisson clock of the largest rate ticks, and each tick

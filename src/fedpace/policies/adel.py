@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 from fedpace.core.commands import Finish, Note
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
-from fedpace.planning.deadline_bound import Constants, Problem, Users
-from fedpace.planning.deadlines import Plan, choose_rounds, fitting_rounds, plan
+from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
+from fedpace.planning.deadlines import DeadlinePlan, choose_rounds, fitting_rounds, plan_deadlines
 from fedpace.policies.shared.answers import Estimate
 from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.layered import Averaging, Layered, Round, Times
@@ -93,7 +93,7 @@ class ADELSettings:
 class _Planned:
     """A plan, and whom and which rounds it is for."""
 
-    plan: Plan
+    plan: DeadlinePlan
     clients: tuple[int, ...]
     since: int  # the first round of it
     speeds: tuple[tuple[float, float], ...]  # P_u and B_u
@@ -120,7 +120,7 @@ class ADEL(Layered[ADELSettings]):
         self._budget_s = budget_s
         self._wanted = self._last = settings.rounds  # the last round; the warm-up is round 0
         self._planned: _Planned | None = None
-        self._constants: Constants | None = None
+        self._constants: DeadlineConstants | None = None
 
     def next_round(self, at: float) -> Round | Finish:
         if self.version > self._last:
@@ -165,7 +165,7 @@ class ADEL(Layered[ADELSettings]):
         scale = None
         if constants.noise == 0:  # nothing speaks for large batches: they stay as the run has them
             scale = median(self.context.batch_size / one for one in users.samples_per_s)
-        problem = Problem(
+        problem = DeadlineProblem(
             depth,
             steps,
             users,
@@ -188,12 +188,12 @@ class ADEL(Layered[ADELSettings]):
             found = choose_rounds(problem, left_s)
             self._wanted = self._last = self.version + found.problem.rounds - 1
         else:
-            found = plan(problem, left_s)
+            found = plan_deadlines(problem, left_s)
         self.notes.append(Note(_said(found)))
         speeds = tuple((self.speeds[c].samples_per_s, self.speeds[c].link_s) for c in clients)
         return _Planned(found, clients, self.version, speeds, self.steady)
 
-    def _users(self, clients: tuple[int, ...]) -> Users:
+    def _users(self, clients: tuple[int, ...]) -> DeadlineUsers:
         """The bound is for two users at least; one alone stands for two like it.
 
         A network's slack makes computing and transfers longer. Differs: the paper's batches do not
@@ -201,13 +201,13 @@ class ADEL(Layered[ADELSettings]):
         """
         several = clients * 2 if len(clients) == 1 else clients
         slack = 1 + self.context.slack
-        return Users(
+        return DeadlineUsers(
             [self.speeds[client].samples_per_s / slack / self.local_steps for client in several],
             [self.speeds[client].link_s * slack for client in several],
             [self.roster.held(client) for client in several],
         )
 
-    def _known_constants(self) -> Constants:
+    def _known_constants(self) -> DeadlineConstants:
         """Given, or measured in the warm-up: root mean squares over those who could tell."""
         if self._constants is None:
             given = self.settings.constants
@@ -221,7 +221,7 @@ class ADEL(Layered[ADELSettings]):
                 self.notes.append(Note(f"{name} could not be measured{_INSTEAD[name]}"))
                 del found[name]
             gradient = gradient or 1.0
-            self._constants = Constants(
+            self._constants = DeadlineConstants(
                 given.convexity,
                 found.get("smoothness", given.smoothness) or 0.0,
                 gradient,
@@ -240,7 +240,7 @@ def _root_mean_square(values: Iterable[float]) -> float:
     return math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
 
 
-def _said(found: Plan) -> str:
+def _said(found: DeadlinePlan) -> str:
     first, last = found.deadlines_s[0], found.deadlines_s[-1]
     reached = found.reached[:, 0]
     return (

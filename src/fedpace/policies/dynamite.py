@@ -16,7 +16,14 @@ from typing import Annotated, Literal
 from fedpace.core.commands import Finish, Note
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
-from fedpace.planning.coopt import Budget, Clients, Constants, Problem, fitting_rounds, plan_next
+from fedpace.planning.coopt import (
+    CooptBudget,
+    CooptClients,
+    CooptConstants,
+    CooptProblem,
+    fitting_rounds,
+    plan_next,
+)
 from fedpace.planning.coopt import plan_uniform as plan_alike
 from fedpace.policies.batches import is_over
 from fedpace.policies.shared.answers import Estimate
@@ -96,7 +103,7 @@ class Dynamite(Stepped[DynamiteSettings]):
             return Round(self.settings.tau or 1, usual)
         return Round(found.tau, dict(zip(clients, found.batches.tolist(), strict=True)))
 
-    def _problem(self, clients: list[int], at: float, rounds: int) -> Problem:
+    def _problem(self, clients: list[int], at: float, rounds: int) -> CooptProblem:
         known, budget = self.estimates, self.context.budget
         share = 1 / self.settings.estimate_every
         devices = {client: self.devices[client].on_average(share) for client in clients}
@@ -104,8 +111,8 @@ class Dynamite(Stepped[DynamiteSettings]):
         speed = median(speeds) if speeds else 1.0
         variance = median(known.variance.values())
         step = self.context.step_size(self.version)
-        return Problem(
-            Clients(
+        return CooptProblem(
+            CooptClients(
                 [devices[client].samples for client in clients],
                 [known.variance.get(client, variance) for client in clients],
                 [devices[client].samples_per_s or speed for client in clients],
@@ -113,7 +120,7 @@ class Dynamite(Stepped[DynamiteSettings]):
                 [devices[client].held for client in clients],
                 [devices[client].extra_steps for client in clients],
             ),
-            Constants(
+            CooptConstants(
                 known.quadratic,
                 known.smoothness,
                 min(known.curvature, 0.99 / step),
@@ -121,7 +128,7 @@ class Dynamite(Stepped[DynamiteSettings]):
                 step,
                 known.loss,
             ),
-            Budget(
+            CooptBudget(
                 rounds,
                 None if budget.time_s is None else self.left_s(at),
                 None if budget.money is None else max(self.ledger.left, 0.0),

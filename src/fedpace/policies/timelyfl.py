@@ -28,8 +28,8 @@ from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, 
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
-from fedpace.planning.cuts import by_parameters, fit, since_probe
-from fedpace.planning.fastest import Fastest
+from fedpace.planning.cuts import depths_by_bytes, fit_partial_work, progress_since_probe
+from fedpace.planning.fastest import FastestClients
 from fedpace.planning.timely import Schedule, schedule, workloads
 from fedpace.policies.shared.checks import at_least, resolve
 from fedpace.policies.shared.columns import Columns
@@ -91,7 +91,7 @@ class _Round:
     unknown: set[int]
     """Clients whose profile is still to come; all others in `open` are known."""
     probed: frozenset[int]
-    fastest: Fastest
+    fastest: FastestClients
     interval_from: float
     interval_s: float | None = None
     due: float | None = None
@@ -149,7 +149,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
             known = {}  # T_k cannot be told from history: everybody is asked, and trains meanwhile
         probed = [client for client in asked if client not in known]
         tasks = {client: self.new_task() for client in [*probed, *known]}
-        round_ = _Round(at, tasks, set(probed), frozenset(probed), Fastest(self._k), at)
+        round_ = _Round(at, tasks, set(probed), frozenset(probed), FastestClients(self._k), at)
         self._round = round_
         for client in probed:
             yield Probe(
@@ -276,7 +276,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
         epochs = epochs if most is None else np.minimum(epochs, most)
         profile = self.context.model
         if self.settings.alpha == "parameters":
-            depths = by_parameters(profile, fractions)
+            depths = depths_by_bytes(profile, fractions)
             return [
                 _Load(int(e), int(d), float(f)) if f > 0 else None
                 for e, d, f in zip(epochs, depths, fractions, strict=True)
@@ -286,8 +286,8 @@ class TimelyFL(Policy[TimelyFLSettings]):
         going_on = np.array([c in round_.probed for c in clients]) & (self.settings.clock == "honest")
         wanted = epochs * batches
         # Since its probe a client has trained the full model: those batches count, and are paid.
-        done, begun, ready_s = since_probe(told_s, down_s, batch_s, wanted, going_on)
-        cuts = fit(
+        done, begun, ready_s = progress_since_probe(told_s, down_s, batch_s, wanted, going_on)
+        cuts = fit_partial_work(
             profile,
             wanted,
             done,

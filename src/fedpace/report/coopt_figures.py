@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-from fedpace.planning.coopt import Plan
+from fedpace.planning.coopt import CooptPlan
 from fedpace.report.coopt_plans import Terms, terms
 from fedpace.report.curves import thin
 from fedpace.report.figures import COLOURS, save, style
@@ -25,7 +25,7 @@ _ABOVE = 24
 """Points between axes and title, for the legend, which would hide curves elsewhere."""
 
 
-def figure(plan: Plan, each: Sequence[Plan], path: Path, title: str) -> None:
+def figure(plan: CooptPlan, each: Sequence[CooptPlan], path: Path, title: str) -> None:
     """Draw the plan to `path`, a PNG or an SVG by its name; `each` is the best plan for every tau."""
     check_name(path)
     with matplotlib.rc_context(style()):
@@ -39,7 +39,7 @@ def figure(plan: Plan, each: Sequence[Plan], path: Path, title: str) -> None:
         save(drawing, path.with_suffix(""), path.suffix[1:])
 
 
-def _bound(axes: Axes, plan: Plan, found: Terms) -> None:
+def _bound(axes: Axes, plan: CooptPlan, found: Terms) -> None:
     axes.set_title(f"(a) Bound of the loss: {plan.bound:.3g} with tau = {plan.tau}", pad=_ABOVE)
     # What is far worse than the best would leave no room for the best.
     some = np.isfinite(plan.bounds) & (plan.bounds <= _WORST * plan.bound)
@@ -71,7 +71,7 @@ def _bound(axes: Axes, plan: Plan, found: Terms) -> None:
     _legend(axes)
 
 
-def _batches(axes: Axes, plan: Plan) -> None:
+def _batches(axes: Axes, plan: CooptPlan) -> None:
     axes.set_title(f"(b) Batches with tau = {plan.tau}", pad=_ABOVE)
     caps, sizes = plan.largest, plan.batches
     if len(sizes) <= SINGLE:
@@ -107,7 +107,7 @@ def _legend(axes: Axes) -> None:
     )
 
 
-def _note(plan: Plan) -> str:
+def _note(plan: CooptPlan) -> str:
     budget = plan.problem.budget
     time = "no deadline" if budget.deadline_s is None else f"{budget.deadline_s:g} s"
     money = "no limit on money" if budget.money is None else f"{budget.money:g} of money"

@@ -10,8 +10,8 @@ from rich import box
 from rich.table import Table
 
 from fedpace.core.host import open_whole
-from fedpace.planning.coopt import Plan
-from fedpace.planning.coopt_bound import parts
+from fedpace.planning.coopt import CooptPlan
+from fedpace.planning.coopt_bound import bound_terms
 from fedpace.report.units import decimals
 
 ROWS = 12
@@ -33,25 +33,25 @@ class Terms:
     noise: np.ndarray
 
 
-def terms(each: Sequence[Plan]) -> Terms:
+def terms(each: Sequence[CooptPlan]) -> Terms:
     """Of plans for one problem with other tau; they add up to the bounds."""
     problem, taus = each[0].problem, np.array([one.tau for one in each])
     together = replace(problem, constants=replace(problem.constants, divergence=0.0))
-    gap, noise = parts(together, taus)
-    fixed, _ = parts(problem, taus)
+    gap, noise = bound_terms(together, taus)
+    fixed, _ = bound_terms(problem, taus)
     weights = problem.clients.weights
     sums = np.array([(weights / one.batches).sum() for one in each])
     return Terms(gap, fixed - gap, noise * sums)
 
 
-def at_cap(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+def at_cap(plan: CooptPlan) -> tuple[np.ndarray, np.ndarray]:
     """Clients whose batches time does not let grow, and those who have no more data."""
     full = plan.batches == plan.largest
     by_data = plan.batches >= plan.problem.clients.largest
     return np.flatnonzero(full & ~by_data), np.flatnonzero(full & by_data)
 
 
-def headline(plan: Plan) -> str:
+def headline(plan: CooptPlan) -> str:
     """What the plan comes to, in five lines."""
     clients, tau, sizes = len(plan.batches), plan.tau, plan.batches
     most = f" (the best of {len(plan.taus)})" if len(plan.taus) > 1 else ""
@@ -73,7 +73,7 @@ def headline(plan: Plan) -> str:
     )
 
 
-def warnings(plan: Plan) -> Iterator[str]:
+def warnings(plan: CooptPlan) -> Iterator[str]:
     """What the reader must not overlook."""
     for condition in plan.problem.constants.broken():
         yield f"{condition}: the bound is a guide and no guarantee"
@@ -86,7 +86,7 @@ def warnings(plan: Plan) -> Iterator[str]:
         yield f"tau is tau_max = {plan.tau}; with a larger tau_max the bound may be smaller"
 
 
-def shown(plan: Plan) -> list[int]:
+def shown(plan: CooptPlan) -> list[int]:
     """Places of some tau, small ones first: the first and last, the best and those beside it."""
     places = set((np.geomspace(1, len(plan.taus), ROWS).round().astype(int) - 1).tolist())
     best = int(np.flatnonzero(plan.taus == plan.tau)[0])
@@ -94,7 +94,7 @@ def shown(plan: Plan) -> list[int]:
     return sorted(places)
 
 
-def table(plan: Plan, each: Sequence[Plan]) -> Table:
+def table(plan: CooptPlan, each: Sequence[CooptPlan]) -> Table:
     """The bound over tau and what it consists of; `each` is the best plan for every tau."""
     found, places = terms(each), shown(plan)
     result = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
@@ -118,7 +118,7 @@ def table(plan: Plan, each: Sequence[Plan]) -> Table:
     return result
 
 
-def write_csv(plan: Plan, each: Sequence[Plan], path: Path) -> None:
+def write_csv(plan: CooptPlan, each: Sequence[CooptPlan], path: Path) -> None:
     """A row for each tau: its bound, what a round takes, and every client's batch (clients from 0)."""
     found, clients = terms(each), range(len(plan.batches))
     with open_whole(path, text=True) as file:
@@ -133,7 +133,7 @@ def write_csv(plan: Plan, each: Sequence[Plan], path: Path) -> None:
             rows.writerow([*start, one.round_s, one.round_money, *one.batches.tolist()])
 
 
-def _spent(plan: Plan) -> str:
+def _spent(plan: CooptPlan) -> str:
     budget = plan.problem.budget
     limit_s = " (no deadline)" if budget.deadline_s is None else f" of {budget.deadline_s:g} s"
     limit = " (no limit)" if budget.money is None else f" of {budget.money:g}"

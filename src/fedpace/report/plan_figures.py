@@ -11,8 +11,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from fedpace.core.errors import ConfigError
-from fedpace.planning.deadline_bound import missed
-from fedpace.planning.deadlines import Plan
+from fedpace.planning.deadline_bound import missed_chances
+from fedpace.planning.deadlines import DeadlinePlan
 from fedpace.report.curves import thin
 from fedpace.report.figures import COLOURS, save, style
 from fedpace.report.panels import FAINT
@@ -30,7 +30,7 @@ def check_name(path: Path) -> None:
         raise ConfigError(f"the figure is to be {path}; give a name that ends in .png or .svg")
 
 
-def figure(plan: Plan, path: Path, title: str) -> None:
+def figure(plan: DeadlinePlan, path: Path, title: str) -> None:
     """Draw the plan to `path`, a PNG or an SVG by its name."""
     check_name(path)
     with matplotlib.rc_context(style()):
@@ -53,7 +53,7 @@ def drawn_layers(layers: int) -> list[int]:
     return sorted(layer for layer in wanted if layer <= layers)
 
 
-def _deadlines(axes: Axes, plan: Plan) -> None:
+def _deadlines(axes: Axes, plan: DeadlinePlan) -> None:
     axes.set_title("(a) Deadline of each round")
     unit, unit_s = time_unit(float(plan.deadlines_s.max()))
     equal = plan.budget_s / plan.problem.rounds
@@ -77,7 +77,7 @@ def _deadlines(axes: Axes, plan: Plan) -> None:
     _rounds(axes, plan, f"deadline ({unit})")
 
 
-def _batches(axes: Axes, plan: Plan) -> None:
+def _batches(axes: Axes, plan: DeadlinePlan) -> None:
     axes.set_title("(b) Batches of the users")
     speeds = np.asarray(plan.problem.users.samples_per_s, dtype=float)
     rounds = thin(np.arange(plan.problem.rounds), POINTS)
@@ -104,10 +104,10 @@ def _batches(axes: Axes, plan: Plan) -> None:
     axes.legend(loc="upper right", frameon=False, fontsize=9, borderpad=0.1)
 
 
-def _layers(axes: Axes, plan: Plan) -> None:
+def _layers(axes: Axes, plan: DeadlinePlan) -> None:
     axes.set_title("(c) Chance that a layer is reached")
     layers = plan.problem.layers
-    alone = 1 - missed(plan.deadlines_s, plan.scale, layers, users=1)
+    alone = 1 - missed_chances(plan.deadlines_s, plan.scale, layers, users=1)
     ends = {layers: f"{layers} (output)", 1: "layer 1 (input)" if layers > 1 else "layer 1"}
     for layer, colour in zip(drawn_layers(layers), COLOURS, strict=False):
         _line(axes, 100 * alone[:, layer - 1], colour, dotted=True)
@@ -129,7 +129,7 @@ def _layers(axes: Axes, plan: Plan) -> None:
     _rounds(axes, plan, "chance (%)")
 
 
-def _bound(axes: Axes, plan: Plan) -> None:
+def _bound(axes: Axes, plan: DeadlinePlan) -> None:
     axes.set_title("(d) Bound on the squared distance to the optimum")
     found = plan.distances
     _line(axes, found, COLOURS[2], start=0)
@@ -171,13 +171,13 @@ def _line(
     )
 
 
-def _rounds(axes: Axes, plan: Plan, unit: str, name: str = "round", least: int = 1) -> None:
+def _rounds(axes: Axes, plan: DeadlinePlan, unit: str, name: str = "round", least: int = 1) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlim(least - 0.02 * plan.problem.rounds, 1.02 * plan.problem.rounds + 0.02)
     axes.set(xlabel=name, ylabel=unit)
 
 
-def _note(plan: Plan) -> str:
+def _note(plan: DeadlinePlan) -> str:
     problem = plan.problem
     return (
         f"(b) faint: other users     (c) by somebody; dotted: by one user alone     "

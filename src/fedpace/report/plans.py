@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from fedpace.core.host import open_whole
-from fedpace.planning.deadlines import Plan, rounded_up, smallest_budget
+from fedpace.planning.deadlines import DeadlinePlan, rounded_up, smallest_budget
 from fedpace.report.units import decimals
 
 ROWS = 12
@@ -18,7 +18,7 @@ NAMED = 5
 """Users that a warning names."""
 
 
-def headline(plan: Plan, most: int | None = None) -> str:
+def headline(plan: DeadlinePlan, most: int | None = None) -> str:
     """What the plan comes to, in two lines. most: rounds allowed, where their number was chosen."""
     chosen = "" if most is None else f" (the best of up to {most})"
     return (
@@ -29,7 +29,7 @@ def headline(plan: Plan, most: int | None = None) -> str:
     )
 
 
-def warnings(plan: Plan) -> Iterator[str]:
+def warnings(plan: DeadlinePlan) -> Iterator[str]:
     """What the reader must not overlook."""
     if plan.bound > plan.distances[0]:
         yield (
@@ -49,7 +49,7 @@ def warnings(plan: Plan) -> Iterator[str]:
         )
 
 
-def table(plan: Plan) -> Table:
+def table(plan: DeadlinePlan) -> Table:
     """Some rounds: the first, the last and evenly between."""
     problem, spread = plan.problem, plan.problem.layers > 1
     shown = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
@@ -75,7 +75,7 @@ def middle(layers: int) -> int:
     return layers // 2 + 1
 
 
-def write_csv(plan: Plan, path: Path) -> None:
+def write_csv(plan: DeadlinePlan, path: Path) -> None:
     """All rounds: their bound, and every user's batch (users from 0) and layer's chance (from 1)."""
     users, layers = range(len(plan.problem.users)), range(1, plan.problem.layers + 1)
     with open_whole(path, text=True) as file:

@@ -12,7 +12,7 @@ from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.server.aggregate import combine
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings
-from fedpace.planning.deadline_bound import missed
+from fedpace.planning.deadline_bound import missed_chances
 from tests.learn.learning_toys import normed
 
 NOTHING = torch.empty(0)
@@ -75,7 +75,7 @@ def test_the_corrected_step_is_unbiased_and_the_plain_one_is_not():
     model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in range(layers)))
     layout = Layout.trace(model, torch.rand(2, 1))
     deltas = torch.tensor([[1.0, 2.0, -1.5, 3.0], [2.0, -0.5, -2.5, 1.0], [0.5, 3.0, -1.0, 2.0]])
-    (chances,) = missed(np.array([rate]), 1.0, layers, users)
+    (chances,) = missed_chances(np.array([rate]), 1.0, layers, users)
     assert 0.3 < chances[0] < 0.5 < 1 - chances[1]
     depths = np.random.default_rng(3).poisson(rate, (draws, users)).clip(max=layers)
     found = torch.zeros(2, draws, layers)

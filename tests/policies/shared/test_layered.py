@@ -8,7 +8,7 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Joined, Left, Rates, Timer
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
-from fedpace.planning.deadline_bound import missed_at
+from fedpace.planning.deadline_bound import missed_chances_at_rates
 from fedpace.policies.salf import SALF
 from fedpace.policies.shared.layered import Averaging
 from tests.policies.conftest import of
@@ -78,7 +78,7 @@ def test_a_mean_is_corrected_by_the_chance_that_nobody_reached_the_layer(stage):
     made.arrive(9.0, 0, depth=2, steps=1, last_depth=2, rates=speed(10.0))
     said = made.tell(Timer(16.0, "round ends"))
     # P = 5 layers * 20 samples / batch_s; 9 s are for computing.
-    expected = missed_at(np.array([10 * 9 / 20, 5 * 9 / 20]), 5)
+    expected = missed_chances_at_rates(np.array([10 * 9 / 20, 5 * 9 / 20]), 5)
     aggregate = of(Aggregate, said)[0]
     assert aggregate.missed == pytest.approx(expected.tolist(), rel=1e-6)
     assert aggregate.weights == (1.0,)
@@ -190,7 +190,7 @@ def test_chances_count_what_the_layers_cost(stage):
     made.arrive(15.0, 0, depth=2, steps=1, rates=speed(10.0))
     aggregate = of(Aggregate, made.tell(Timer(16.0, "round ends")))[0]
     # 9 s are for computing, 5 of them for the forward pass; a layer takes one on average.
-    expected = missed_at(np.array([4.0, 4.0]), 5)
+    expected = missed_chances_at_rates(np.array([4.0, 4.0]), 5)
     assert aggregate.missed == pytest.approx(expected.tolist(), rel=1e-6)
 
 

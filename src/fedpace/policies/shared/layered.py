@@ -30,7 +30,7 @@ from fedpace.core.events import Arrived, Failed, Joined, Left, Measured, Rates, 
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
-from fedpace.planning.reach import missed_by
+from fedpace.planning.reach import missed_chances_of_model
 from fedpace.policies.shared.answers import Estimate, by_client
 from fedpace.policies.shared.medians import Medians
 
@@ -251,7 +251,7 @@ class Layered(Policy[S]):
         window_s = np.array([self._window_s(client, round_) for client in round_.batches])
         speeds = np.array([self.speeds[client].samples_per_s for client in round_.batches])
         step_s = depth * np.array(list(round_.batches.values())) / speeds
-        return missed_by(self.context.model, step_s, window_s)
+        return missed_chances_of_model(self.context.model, step_s, window_s)
 
     # A round ends
 

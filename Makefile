@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FLOWER := $(VENV)-flower
 
-.PHONY: help setup demo federation-demo test test-flower flower-check test-ray test-kernels check lint bench proto clean
+.PHONY: help setup demo federation-demo test test-nightly test-flower flower-check test-ray test-kernels check lint bench proto clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ federation-demo: $(STAMP) ## a server and six uneven clients, for real: TimelyFL
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto
+
+test-nightly: $(STAMP) ## the same properties at their large sizes: a million events, thousands of rounds
+	$(BIN)/python -m pytest -n auto -m nightly
 
 # An environment of its own: Flower wants older packages.
 $(FLOWER)/.installed: pyproject.toml

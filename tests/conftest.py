@@ -33,6 +33,13 @@ def small():
     }
 
 
-def pytest_collection_modifyitems(items):
-    """Slow tests first: one that begins last would keep a single worker busy at the end."""
+def pytest_collection_modifyitems(config, items):
+    """Slow tests first: one that begins last would keep a single worker busy at the end.
+
+    Tests of nightly size are left out unless `-m` speaks of them.
+    """
+    if "nightly" not in config.getoption("markexpr"):
+        large = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=large)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

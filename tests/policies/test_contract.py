@@ -38,6 +38,7 @@ from fedpace.policies.adel import ConstantSettings
 from fedpace.policies.shared.layered import Averaging
 from fedpace.policies.shared.staleness import Staleness
 from fedpace.runs import plugins
+from tests.sizes import sizes
 
 CLIENTS = 6
 MODEL = ModelProfile.even(5, 5000).squared((0.5, 0.25, 0.125, 0.0625))
@@ -230,9 +231,10 @@ def run(name, options, seed, recorder):
     return chaos
 
 
+@sizes("seeds", range(30), range(30, 240))
 @pytest.mark.parametrize(("name", "options"), VARIANTS)
-def test_no_sequence_of_events_makes_a_policy_break_the_contract_or_stop_for_ever(name, options):
-    for seed in range(120):
+def test_no_sequence_of_events_makes_a_policy_break_the_contract_or_stop_for_ever(name, options, seeds):
+    for seed in seeds:
         chaos = run(name, options, seed, Memory())
         assert chaos.calm(), f"seed {seed}: with everybody there and answering, all must get to count"
         assert len(chaos.arrived - chaos.used) <= 2 * CLIENTS, f"seed {seed}: updates are left over"

@@ -22,6 +22,7 @@ from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
 from fedpace.core.session import Session
 from fedpace.policies.fedcompass import FedCompass, FedCompassSettings
+from tests.sizes import sizes
 
 
 @dataclass
@@ -288,6 +289,7 @@ def compare(seed, spread, changes, latest, transfers, events=250):
         assert alike(real, paper), f"{where}\n{real.said}\n{paper.said}"
 
 
+@sizes("seeds", range(4), range(4, 40))
 @pytest.mark.parametrize("latest", [1.0, 1.2, 2.0])
 @pytest.mark.parametrize("changes", ["constant", "jitter", "redraws"])
 @pytest.mark.parametrize(
@@ -300,6 +302,6 @@ def compare(seed, spread, changes, latest, transfers, events=250):
         ("doubling", False),
     ],
 )
-def test_every_assignment_and_aggregation_is_the_papers(spread, transfers, changes, latest):
-    for seed in range(10):
+def test_every_assignment_and_aggregation_is_the_papers(spread, transfers, changes, latest, seeds):
+    for seed in seeds:
         compare(seed, spread, changes, latest, transfers)

@@ -11,7 +11,7 @@ from fedpace.flower.courier import Courier
 from fedpace.flower.letters import HELLO, PROBE, TRAIN, Letter, Reply
 from fedpace.flower.settings import FlowerSettings
 from fedpace.net import federation_pb2 as pb
-from fedpace.remote.reports import Came, Gone, Knock
+from fedpace.remote.reports import ClientLost, ClientReady, JoinRequest
 from fedpace.remote.spool import Spool
 
 MESSAGE_S = 6.0
@@ -27,7 +27,7 @@ class World:
     shut: set = field(default_factory=set)
 
     def put(self, report):
-        if isinstance(report, Knock):
+        if isinstance(report, JoinRequest):
             if report.name in self.shut:
                 report.answer.set_exception(PeerError(f"{report.name} is shut out"))
                 return
@@ -95,7 +95,7 @@ class Site:
         self.answer(number, hello, after_s=4.0)
 
     def give(self, command, left_s=None, client=0):
-        self.courier.give(client, command, left_s)
+        self.courier.send_command(client, command, left_s)
         self.courier.turn()
 
     def done(self, number, task, after_s=0.0, busy_s=0.0, **changed):
@@ -123,7 +123,7 @@ def order(site):
 def test_a_node_is_asked_who_it_is_and_then_takes_part(site):
     site.join()
     assert [kind for _, kind, _ in site.sent] == [HELLO]
-    came = site.world.of(Came)
+    came = site.world.of(ClientReady)
     assert [(one.client, one.samples, one.instance) for one in came] == [(0, 20, "7")]
 
 
@@ -277,12 +277,12 @@ def test_a_node_that_is_listed_no_more_has_left(site):
     site.give(train(1))
     site.listed = []
     site.courier.turn()
-    assert [one.client for one in site.world.of(Gone)] == [0]
+    assert [one.client for one in site.world.of(ClientLost)] == [0]
     site.give(train(2))
     assert len(site.sent) == 2
     site.listed = [7]
     site.join(3)
-    assert [one.client for one in site.world.of(Came)] == [0, 0]
+    assert [one.client for one in site.world.of(ClientReady)] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -301,37 +301,37 @@ def test_a_node_that_does_not_fit_is_asked_again_later_and_later(site, wrong):
     assert len(site.sent) == 2
     site.now += 1.0
     site.join(3)
-    assert len(site.world.of(Came)) == 1
+    assert len(site.world.of(ClientReady)) == 1
 
 
 def test_a_node_for_which_there_is_no_place_is_asked_again(site):
     site.world.shut.add("a")
     site.join()
-    assert site.world.of(Came) == []
+    assert site.world.of(ClientReady) == []
     site.world.shut.clear()
     site.now += 10.0
     site.join(2)
-    assert len(site.world.of(Came)) == 1
+    assert len(site.world.of(ClientReady)) == 1
 
 
 def test_an_expelled_node_is_left_alone_for_a_while(site):
     site.join()
     site.courier.expel(0, "garbage")
     site.courier.turn()
-    assert site.world.of(Gone) == [Gone(0, "garbage")]
+    assert site.world.of(ClientLost) == [ClientLost(0, "garbage")]
     site.give(train(1))
     site.now += 599.0
     site.courier.turn()
     assert len(site.sent) == 1
     site.now += 1.0
     site.join(2)
-    assert len(site.world.of(Came)) == 2
+    assert len(site.world.of(ClientReady)) == 2
 
 
 def test_a_node_that_the_run_does_not_let_in_is_asked_again(site):
     """Its number may have come before the client was shut out, and it itself afterwards."""
     site.join()
-    came = site.world.of(Came)[0]
+    came = site.world.of(ClientReady)[0]
     assert came.answer.set_running_or_notify_cancel()
     came.answer.set_exception(PeerError("a is shut out"))
     site.courier.turn()
@@ -339,8 +339,8 @@ def test_a_node_that_the_run_does_not_let_in_is_asked_again(site):
     assert len(site.sent) == 1
     site.now += 10.0
     site.join(2)
-    assert len(site.world.of(Came)) == 2
-    site.world.of(Came)[1].answer.set_result(())
+    assert len(site.world.of(ClientReady)) == 2
+    site.world.of(ClientReady)[1].answer.set_result(())
     site.give(train(1))
     assert order(site)["task"] == 1
 
@@ -349,12 +349,12 @@ def test_of_two_nodes_with_one_name_the_later_one_takes_part(site):
     site.listed = [7, 8]
     site.join()
     site.join(2)
-    assert [one.instance for one in site.world.of(Came)] == ["7", "8"]
+    assert [one.instance for one in site.world.of(ClientReady)] == ["7", "8"]
     site.give(train(1))
     assert site.sent[-1][0] == 8
     site.listed = [8]
     site.courier.turn()
-    assert site.world.of(Gone) == []
+    assert site.world.of(ClientLost) == []
 
 
 def test_who_was_here_before_a_restart_has_some_time_to_come_back(site):
@@ -362,7 +362,7 @@ def test_who_was_here_before_a_restart_has_some_time_to_come_back(site):
     site.join()
     site.now += 60.0
     site.courier.turn()
-    assert [one.client for one in site.world.of(Gone)] == [1]
+    assert [one.client for one in site.world.of(ClientLost)] == [1]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import grpc
 from grpc import aio
 
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.client import INSTANCE
 from fedpace.net.pieces import Piece
-from fedpace.net.service import SERVICE
+from fedpace.net.service import INSTANCE, SERVICE
 from fedpace.remote import packing as arrays
 from tests.net.garbage import MALLORY, good, honest
 from tests.net.rig import LONG_S, SAMPLES, digest

@@ -24,7 +24,7 @@ from fedpace.learn.train.orders import Open, Orders, Outcome
 from fedpace.net.keys.gate import Gate
 from fedpace.net.server import Server
 from fedpace.remote.trainee import Arrays, TrainedTask
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 from fedpace.runs import federation
 from fedpace.runs import serving as serving_
 
@@ -219,7 +219,7 @@ def serving(config: Any, out: Path, gate: Gate | None = None, **options: Any) ->
 
     with (
         mock.patch.object(federation, "Server", kept(Server, "server")),
-        mock.patch.object(serving_, "World", kept(World, "world")),
+        mock.patch.object(serving_, "RemoteWorld", kept(RemoteWorld, "world")),
         mock.patch.object(serving_, "ModelServer", kept(ModelServer, "models")),
     ):
         thread = threading.Thread(target=serve)

@@ -37,12 +37,12 @@ from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.train.trainer import Trainer
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, Refusal
-from fedpace.remote.reports import Came
+from fedpace.remote.reports import ClientReady
 from fedpace.remote.resume import Relay, retrace
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 from fedpace.runs.federation import ask_status
 from tests.net.federation import (
     CRASHED,
@@ -805,10 +805,10 @@ def test_a_line_that_was_not_written_to_its_end_is_as_if_it_never_was(build):
 class NoWays:
     """Nobody is there."""
 
-    def give(self, client, command, left_s):
+    def send_command(self, client, command, left_s):
         pass
 
-    accepted = refused = expel = give
+    send_ack = send_refusal = expel = send_command
 
 
 def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
@@ -818,7 +818,7 @@ def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
     spool = Spool(folder / "spool", 1 << 20)
     models = ModelServer(store, ReceivedUpdates(spool))
     settings = ServeSettings(**run.config["serve"])
-    world = World(header.context.clients, settings, models, spool, NoWays(), folder, lambda: None)
+    world = RemoteWorld(header.context.clients, settings, models, spool, NoWays(), folder, lambda: None)
     relay = Relay()
     session = Session(policy_of(header), relay)
     found = retrace(folder / "journal.jsonl.part", session, world, models, folder / "snapshot.pt")
@@ -827,7 +827,7 @@ def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
         relay.write(command)
         world.carry_out(command, session.now)
     for client in range(len(world.places)):
-        world.put(Came(client, SAMPLES, None, f"{client:032x}", False, Future()))
+        world.put(ClientReady(client, SAMPLES, None, f"{client:032x}", False, Future()))
     world.tick_at(world.now() + 0.001)
     while True:
         event = world.next()

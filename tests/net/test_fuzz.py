@@ -29,13 +29,13 @@ from fedpace.core.journal import JOURNAL, part_path, read, replay
 from fedpace.core.stops import EvaluateSettings
 from fedpace.learn.model.arrays import arrays_to_update
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.client import INSTANCE, Client
+from fedpace.net.client import Client
 from fedpace.net.pieces import Piece
-from fedpace.net.service import OPTIONS
+from fedpace.net.service import INSTANCE, OPTIONS
 from fedpace.remote import packing as arrays
-from fedpace.remote.reports import Came, Gone, Knock
+from fedpace.remote.reports import ClientLost, ClientReady, JoinRequest
 from fedpace.remote.settings import ServeSettings
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
 from tests.net.garbage import (
@@ -358,9 +358,9 @@ def test_who_hangs_up_before_the_answer_does_no_harm(undisturbed, tmp_path):
             gone = Future()
             gone.cancel()
             if number % 2:
-                mallory.server._world.put(Knock("mallory", gone))
+                mallory.server._world.put(JoinRequest("mallory", gone))
             else:
-                mallory.server._world.put(Came(0, SAMPLES, None, MALLORY, False, gone))
+                mallory.server._world.put(ClientReady(0, SAMPLES, None, MALLORY, False, gone))
 
     with beside_an_honest_client(tmp_path, undisturbed) as site:
         played(site, play(Mallory(site.server)))
@@ -441,9 +441,9 @@ class Liars(Machines):
 
     def come(self, client):
         samples, most = self.draw.choice(((1, 1), (2, 50), (40, None), (40, 40), (10**12, None)))
-        self.world.put(Came(client, samples, most, f"{client:032x}", False, Future()))
+        self.world.put(ClientReady(client, samples, most, f"{client:032x}", False, Future()))
 
-    def refused(self, client, task, reason):
+    def send_refusal(self, client, task, reason):
         pass
 
     def expel(self, client, reason):
@@ -457,13 +457,13 @@ def test_no_claim_of_a_client_breaks_a_policy(name, options, tmp_path):
 
 
 def test_a_timer_can_be_as_far_away_as_numbers_go(tmp_path):
-    world = World(1, ServeSettings(), None, None, None, tmp_path, lambda: None)
-    for report in (Knock("a", Future()), Came(0, 1, None, MALLORY, False, Future())):
+    world = RemoteWorld(1, ServeSettings(), None, None, None, tmp_path, lambda: None)
+    for report in (JoinRequest("a", Future()), ClientReady(0, 1, None, MALLORY, False, Future())):
         world.put(report)
     assert isinstance(world.next(), Joined)
     assert isinstance(world.next(), Started)
     world.carry_out(SetTimer("late", 1.7e308), 0.0)
-    later = threading.Timer(0.05, world.put, [Gone(0, "it has left")])
+    later = threading.Timer(0.05, world.put, [ClientLost(0, "it has left")])
     later.start()
     assert isinstance(world.next(), Left)
 

@@ -41,9 +41,9 @@ from fedpace.learn.train.orders import Outcome
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import wire
 from fedpace.net.client import Client
-from fedpace.remote.reports import Came, Gone, Knock
+from fedpace.remote.reports import ClientLost, ClientReady, JoinRequest
 from fedpace.remote.settings import ServeSettings
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 from fedpace.runs import plugins
 from fedpace.sim import world as sim
 from fedpace.sim.learner import TimingOnly
@@ -136,31 +136,31 @@ class Scorer:
 
 
 class Machines:
-    """Clients that do what the simulator says, as ways to them and as the world that a run sees."""
+    """Clients that do what the simulator says: the transport to them, and the world that a run sees."""
 
     def __init__(self, setting, folder):
         self.now = 0.0
         self.samples = setting.samples
         self.clients = sim.World(setting.fleet(), self.samples, MODEL, TimingOnly())
         self.models = Models()
-        self.thanked = set()
+        self.acked = set()
         first = [self.clients.next()]
         while not isinstance(first[-1], Started):
             first.append(self.clients.next())
         here = [event.client for event in first if isinstance(event, Joined)]
         settings = ServeSettings(wait_for=len(here))
-        self.world = World(
+        self.world = RemoteWorld(
             CLIENTS, settings, self.models, Spool(), self, folder, lambda: None, lambda: self.now
         )
         self.world._news = Impatient()
         for client in range(CLIENTS):
-            self.world.put(Knock(f"client-{client}", Future()))
+            self.world.put(JoinRequest(f"client-{client}", Future()))
         for client in here:
             self.come(client)
 
-    # Ways
+    # ClientTransport
 
-    def give(self, client, command, left_s):
+    def send_command(self, client, command, left_s):
         said = pb.FromServer.FromString(wire.order(command, left_s).SerializeToString())
         if isinstance(command, Probe):
             heard = said.probe
@@ -178,10 +178,10 @@ class Machines:
             assert said.cancel.task == command.task
         self.clients.carry_out(command, self.now)
 
-    def accepted(self, client, task):
-        self.thanked.add(task)
+    def send_ack(self, client, task):
+        self.acked.add(task)
 
-    def refused(self, client, task, reason):
+    def send_refusal(self, client, task, reason):
         raise AssertionError(f"task {task} is refused: {reason}")
 
     def expel(self, client, reason):
@@ -229,7 +229,7 @@ class Machines:
             case Failed():
                 self.world.put(replace(event, at=0.0))
             case Left(client=client):
-                self.world.put(Gone(client, "switched off"))
+                self.world.put(ClientLost(client, "switched off"))
             case Joined(client=client):
                 self.come(client)
             case Timer() | Tick():
@@ -237,7 +237,7 @@ class Machines:
 
     def come(self, client):
         instance = f"{client:032x}"
-        self.world.put(Came(client, self.samples[client], None, instance, False, Future()))
+        self.world.put(ClientReady(client, self.samples[client], None, instance, False, Future()))
 
 
 def sent(rates):
@@ -299,7 +299,7 @@ def test_with_equal_profiles_every_policy_decides_the_same_in_both_worlds(
     assert {message.client for message in given} == set(range(CLIENTS))
     arrived = {message.task for message in real if isinstance(message, Arrived)}
     assert arrived
-    assert machines.thanked == arrived
+    assert machines.acked == arrived
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS)

@@ -14,12 +14,11 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed
 from fedpace.core.journal import JOURNAL, part_path, read
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.client import INSTANCE
 from fedpace.net.keys.authority import Authority
 from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.keys.identity import utc_now
 from fedpace.net.pieces import Piece
-from fedpace.net.service import MESSAGE_BYTES, OPTIONS, SERVICE, Stub
+from fedpace.net.service import INSTANCE, MESSAGE_BYTES, OPTIONS, SERVICE, Stub
 from fedpace.remote import packing as arrays
 from fedpace.runs import federation
 from tests.net.rig import LONG_S, SAMPLES, digest, serving, settings, task, update

@@ -12,12 +12,12 @@ from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.train.trainer import Trainer
-from fedpace.remote.news import News
-from fedpace.remote.reports import Came, Gone
+from fedpace.remote.progress import ProgressLog
+from fedpace.remote.reports import ClientLost, ClientReady
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 from tests.net.toy_task import task
 
 STEP_S = 0.002
@@ -40,13 +40,13 @@ class Heard:
     def __init__(self) -> None:
         self.given: list[tuple[int, float | None]] = []
 
-    def give(self, client, command, left_s):
+    def send_command(self, client, command, left_s):
         self.given.append((client, left_s))
 
-    def accepted(self, client, task):
+    def send_ack(self, client, task):
         pass
 
-    refused = expel = accepted
+    send_refusal = expel = send_ack
 
 
 @pytest.fixture
@@ -55,12 +55,12 @@ def clock():
 
 
 @pytest.fixture
-def ways():
+def transport():
     return Heard()
 
 
 @pytest.fixture
-def world(tmp_path: Path, clock: FakeClock, ways: Heard) -> World:
+def world(tmp_path: Path, clock: FakeClock, transport: Heard) -> RemoteWorld:
     """One whose journal was retraced up to second 10, with two clients, one of which has work."""
     (tmp_path / "clients.json").write_text('["one", "two"]')
     trainer = Trainer(task(), TrainSettings(), 0)
@@ -68,7 +68,7 @@ def world(tmp_path: Path, clock: FakeClock, ways: Heard) -> World:
     spool = Spool(tmp_path / "spool", 1 << 20)
     models = ModelServer(store, ReceivedUpdates(spool))
     settings = ServeSettings(hold_s=20.0)
-    made = World(2, settings, models, spool, ways, tmp_path, lambda: None, clock)
+    made = RemoteWorld(2, settings, models, spool, transport, tmp_path, lambda: None, clock)
     made.keep_event(Joined(0.0, 0, 10))
     made.keep_event(Joined(0.0, 1, 10))
     made.keep_event(Started(0.0))
@@ -79,11 +79,11 @@ def world(tmp_path: Path, clock: FakeClock, ways: Heard) -> World:
     return made
 
 
-def came(client: int) -> Came:
-    return Came(client, 10, None, f"{client:032x}", True, Future())
+def came(client: int) -> ClientReady:
+    return ClientReady(client, 10, None, f"{client:032x}", True, Future())
 
 
-def test_after_a_restart_time_stands_until_the_clients_are_back(world, clock, ways):
+def test_after_a_restart_time_stands_until_the_clients_are_back(world, clock, transport):
     clock.now += 5
     assert world.now() == 10
     world.put(came(0))
@@ -92,13 +92,13 @@ def test_after_a_restart_time_stands_until_the_clients_are_back(world, clock, wa
     tick = world.next()
     assert isinstance(tick, Tick)
     assert tick.at == pytest.approx(10.05, abs=10 * STEP_S)
-    assert ways.given == [(0, 4.0)]  # as much time as it had
+    assert transport.given == [(0, 4.0)]  # as much time as it had
 
 
 def test_time_does_not_stand_for_those_who_will_not_be_back(world, clock):
     clock.now += 5
     world.put(came(0))
-    world.put(Gone(1, "given up"))
+    world.put(ClientLost(1, "given up"))
     assert world.next() == Left(10.0, 1)
     assert world.next().at == pytest.approx(10.05, abs=10 * STEP_S)
 
@@ -116,7 +116,7 @@ def test_time_goes_on_without_them_in_the_end(world, clock):
 
 def test_the_log_has_a_line_a_round_and_not_more_than_one_a_second(caplog):
     now = [0.0]
-    news = News(lambda: now[0])
+    news = ProgressLog(lambda: now[0])
     caplog.set_level("INFO", logger="fedpace.server")
     for count in range(1, 31):
         now[0] += 0.1

@@ -28,13 +28,13 @@ from fedpace.net import wire
 from fedpace.remote.reports import Report
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 
 log = logging.getLogger("fedpace.server")
 
 
 class Courier:
-    """The run's ways to Flower's nodes.
+    """The run's transport to Flower's nodes.
 
     welcome: what every node is told with an order; model: digest of the layers that it must have;
     quarantine_s: how long a node that was expelled is left alone.
@@ -61,20 +61,20 @@ class Courier:
         """What the run wants done; its thread adds to it."""
         self._news = threading.Event()
 
-    def attach(self, world: World) -> None:
+    def attach(self, world: RemoteWorld) -> None:
         """The world that reports go to."""
         self._world = world
 
-    # Ways: called by the run's thread
+    # ClientTransport: called by the run's thread
 
-    def give(self, client: int, command: Probe | Train | Cancel, left_s: float | None) -> None:
+    def send_command(self, client: int, command: Probe | Train | Cancel, left_s: float | None) -> None:
         until = None if left_s is None else self._clock() + left_s
         self._later(lambda: self._take(client, command, until))
 
-    def accepted(self, client: int, task: int) -> None:
+    def send_ack(self, client: int, task: int) -> None:
         """The process that sent it has ended by now."""
 
-    def refused(self, client: int, task: int, reason: str) -> None:
+    def send_refusal(self, client: int, task: int, reason: str) -> None:
         """The world has said so in its log, and nobody else is there to be told."""
 
     def expel(self, client: int, reason: str) -> None:

@@ -10,7 +10,7 @@ from fedpace.flower.letters import Letter
 from fedpace.flower.nodes import Node
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.keys.identity import is_name
-from fedpace.remote.reports import Came, Gone, Knock, Report
+from fedpace.remote.reports import ClientLost, ClientReady, JoinRequest, Report
 
 log = logging.getLogger("fedpace.server")
 
@@ -41,14 +41,14 @@ class Crowd:
             node = self.nodes.pop(number)
             if node.client is not None:
                 del self.clients[node.client]
-                self._report(Gone(node.client, "Flower lists its node no more"))
+                self._report(ClientLost(node.client, "Flower lists its node no more"))
         for number in here:
             if number not in self.nodes:
                 self.nodes[number] = Node(number, now)
         for client in [one for one, until in self._expected.items() if now >= until]:
             del self._expected[client]
             if client not in self.clients:
-                self._report(Gone(client, "it did not come back after the server's restart"))
+                self._report(ClientLost(client, "it did not come back after the server's restart"))
 
     def greeted(self, node: Node, letter: Letter) -> None:
         """A node has said who it is: ask the run for its number."""
@@ -58,7 +58,7 @@ class Crowd:
         if hello.model != self._model:
             raise PeerError("its model has other layers than the server's; build the same one")
         node.name, node.samples, node.knock = hello.name, ready.samples, Future()
-        self._report(Knock(node.name, node.knock))
+        self._report(JoinRequest(node.name, node.knock))
 
     def take_in(self, node: Node) -> None:
         """Make a client of a node whose number has come; of none that the run has not let in."""
@@ -85,7 +85,7 @@ class Crowd:
         node.client, node.refusals = client, 0
         self.clients[client] = node
         node.came = Future()
-        self._report(Came(client, node.samples, None, str(node.number), True, node.came))
+        self._report(ClientReady(client, node.samples, None, str(node.number), True, node.came))
 
     def put_off(self, node: Node, reason: str) -> None:
         """A node does not become a client yet."""
@@ -97,7 +97,7 @@ class Crowd:
         """The run may have let in another node under the client's name meanwhile: it hears of this."""
         if client in self.clients:
             self._leave_alone(self.clients.pop(client), for_s)
-            self._report(Gone(client, reason))
+            self._report(ClientLost(client, reason))
 
     def _leave_alone(self, node: Node, for_s: float) -> None:
         node.client, node.came, node.greet_at = None, None, self._clock() + for_s

@@ -13,7 +13,7 @@ from fedpace.flower.settings import FlowerSettings
 from fedpace.learn.many.executor import one_thread
 from fedpace.learn.tasks.task import Task
 from fedpace.net import federation_pb2 as pb
-from fedpace.remote.reports import Stopped
+from fedpace.remote.reports import RunStopped
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config
 from fedpace.runs.serving import Parts, Serving
@@ -83,6 +83,6 @@ def _pump(serving: Serving, courier: Courier) -> str:
 def _carry_on(serving: Serving) -> str:
     try:
         return serving.carry_on()
-    except Stopped:
+    except RunStopped:
         serving.save()
         raise

@@ -1,4 +1,4 @@
-"""A client: a control stream that is kept up, and beside it a thread that trains (`net.jobs`).
+"""A client: a control stream that is kept up, and beside it a thread that trains (`net.client_tasks`).
 
 A connection that breaks is made again, with pauses that grow; training goes on meanwhile, and what is
 done is sent when the server is back.
@@ -19,14 +19,13 @@ from grpc import aio
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError
 from fedpace.learn.train.orders import Open
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.jobs import Jobs, Line
+from fedpace.net.client_tasks import ClientTasks, ServerLink
 from fedpace.net.keys.gate import ClientKeys
-from fedpace.net.service import OPTIONS, Stub
+from fedpace.net.service import INSTANCE, OPTIONS, Stub
 from fedpace.remote.trainee import Trainee
 
 log = logging.getLogger("fedpace.client")
 
-INSTANCE = "fedpace-instance"
 _PAUSE_S = 0.2
 _MOST_PAUSE_S = 15.0
 _SETTLED_S = 2.0
@@ -72,8 +71,8 @@ class Client:
         self._instance = uuid.uuid4().hex
         self._run = ""
         self._prepared: tuple[str, asyncio.Future[None]] | None = None
-        self._line = Line(self._metadata)
-        self._jobs = Jobs(trainee, self._line, clock)
+        self._link = ServerLink(self._metadata)
+        self._tasks = ClientTasks(trainee, self._link, clock)
         self._connected_at = self._last_with_us = 0.0
         self._beats: dict[int, float] = {}
         self.over: str | None = None
@@ -84,7 +83,7 @@ class Client:
         pause_s = _PAUSE_S
         self._last_with_us = self._clock()
         channel = self._channel()
-        self._line.stub = Stub(channel)
+        self._link.stub = Stub(channel)
         try:
             while self.over is None:
                 self._connected_at = self._clock()
@@ -121,13 +120,13 @@ class Client:
 
     async def stop(self) -> None:
         """Leave: what is being trained is given up."""
-        await self._jobs.stop()
+        await self._tasks.stop()
 
     # The stream
 
     async def _stay(self) -> None:
         """One control stream, from hello to its end."""
-        call = self._line.stub.control(None, metadata=self._metadata())
+        call = self._link.stub.control(None, metadata=self._metadata())
         helpers: list[asyncio.Task[None]] = []
         try:
             hello = pb.Hello(
@@ -154,9 +153,9 @@ class Client:
                 if self.over is not None:
                     return
         finally:
-            if self._line.connected.is_set():
+            if self._link.connected.is_set():
                 self._last_with_us = self._clock()
-            self._line.connected.clear()
+            self._link.connected.clear()
             await _end(helpers)
             call.cancel()
 
@@ -203,11 +202,15 @@ class Client:
         """Build what trains, once; with another run or other settings anew, from nothing."""
         wanted = f"{welcome.seed} {welcome.client} {welcome.settings}"
         if self._run not in ("", welcome.run):
-            self._jobs.forget_all()
+            self._tasks.forget_all()
         if self._prepared is None or self._prepared[0] != wanted:
-            self._jobs.forget_all()
+            self._tasks.forget_all()
             made = asyncio.get_running_loop().run_in_executor(
-                self._jobs.thread, self._trainee.prepare, welcome.settings, welcome.seed, welcome.client
+                self._tasks.thread,
+                self._trainee.prepare,
+                welcome.settings,
+                welcome.seed,
+                welcome.client,
             )
             self._prepared = wanted, made
         try:
@@ -225,47 +228,47 @@ class Client:
 
     def _new_beat(self, number: int) -> pb.FromClient:
         self._beats = {number: self._clock()}
-        task, steps = self._jobs.doing
-        beat = pb.Beat(number=number, task=task, steps=steps, latency_s=self._line.latency_s)
+        task, steps = self._tasks.doing
+        beat = pb.Beat(number=number, task=task, steps=steps, latency_s=self._link.latency_s)
         return pb.FromClient(beat=beat)
 
     async def _write(self, say: Say) -> None:
-        await self._line.connected.wait()
+        await self._link.connected.wait()
         while True:
-            message = await self._line.outbox.get()
+            message = await self._link.outbox.get()
             await say(message)
             if message.HasField("failed"):
                 # Should it be lost on its way, the server gives the task again.
-                self._jobs.forget(message.failed.task)
+                self._tasks.forget(message.failed.task)
 
     def _hear(self, message: pb.FromServer) -> None:
         match message.WhichOneof("body"):
             case "start":
-                self._jobs.go_on(set(message.start.held))
+                self._tasks.go_on(set(message.start.held))
                 # Its answer says how long messages take before the first model is on its way.
-                self._line.outbox.put_nowait(self._new_beat(0))
+                self._link.outbox.put_nowait(self._new_beat(0))
             case "beat":
                 sent = self._beats.pop(message.beat.number, None)
-                line = self._line
-                if sent is not None and line.connected.is_set():  # getting ready keeps answers waiting
+                link = self._link
+                if sent is not None and link.connected.is_set():  # getting ready keeps answers waiting
                     trip_s = (self._clock() - sent) / 2
-                    line.latency_s = min(trip_s, line.latency_s or trip_s) * 0.9 + trip_s * 0.1
+                    link.latency_s = min(trip_s, link.latency_s or trip_s) * 0.9 + trip_s * 0.1
             case "probe":
                 probe = message.probe
                 most = probe.max_epochs if probe.HasField("max_epochs") else None
-                self._jobs.open(
+                self._tasks.open(
                     Open(probe.task, probe.version, probe.batch_size, True, probe.go_on, most)
                 )
             case "train":
-                self._jobs.work(message.train)
+                self._tasks.work(message.train)
             case "cancel":
-                self._jobs.give_up(message.cancel.task)
+                self._tasks.give_up(message.cancel.task)
             case "accepted":
-                self._jobs.forget(message.accepted.task)
+                self._tasks.forget(message.accepted.task)
             case "refused":
                 if not message.refused.HasField("task"):
                     self._refused(message.refused)
-                self._jobs.give_up(message.refused.task)
+                self._tasks.give_up(message.refused.task)
                 log.warning("our report was refused: %s", message.refused.reason)
             case "bye":
                 self.over = message.bye.reason

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.keys.gate import Gate
 from fedpace.net.keys.identity import Identity
-from fedpace.remote.reports import Gone, Report
+from fedpace.remote.reports import ClientLost, Report
 from fedpace.remote.settings import ServeSettings
 
 log = logging.getLogger("fedpace.server")
@@ -107,7 +107,7 @@ class Connections:
         before.close()
         if before.instance != connection.instance and self._took_part(before):
             self._lost_at.pop(name, None)
-            self._put(Gone(connection.client, "it was started anew"))
+            self._put(ClientLost(connection.client, "it was started anew"))
         elif before.here:
             self.lost(before)
 
@@ -163,7 +163,7 @@ class Connections:
         if self._took_part(connection):
             self._lost_at.pop(name, None)
             connection.here = False
-            self._put(Gone(connection.client, reason))
+            self._put(ClientLost(connection.client, reason))
 
     async def watch(self) -> None:
         """Look for clients that have fallen silent or were revoked; until it is cancelled."""
@@ -195,7 +195,7 @@ class Connections:
             here = {one.client for one in self._named.values() if one.here}
             for client in clients:
                 if client not in here:
-                    self._put(Gone(client, "it did not come back after the server's restart"))
+                    self._put(ClientLost(client, "it did not come back after the server's restart"))
 
         self._loop.call_later(self._settings.resume_s, give_up)
 

@@ -23,22 +23,20 @@ from fedpace.core.events import Failed, Profiled
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
 from fedpace.net.connections import Connection, Connections
-from fedpace.net.keys.gate import Gate, Unknown
+from fedpace.net.keys.gate import Gate, UnknownCaller
 from fedpace.net.keys.identity import Identity, is_name
 from fedpace.net.pieces import Piece, Unreadable
-from fedpace.net.service import Call
+from fedpace.net.service import INSTANCE, Call
 from fedpace.remote.packing import digest
-from fedpace.remote.reports import MOST_SAMPLES, Came, Knock, Over, Report, Stopped
+from fedpace.remote.reports import MOST_SAMPLES, ClientReady, JoinRequest, Report, RunOver, RunStopped
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 
 log = logging.getLogger("fedpace.server")
 
 _NO_STREAM = "there is no control stream of this client"
-INSTANCE = "fedpace-instance"
-"""Metadata of transfers: the process that they belong to."""
 _HELLO_S = 10.0
 _END_S = 2.0
 """How long a client has for taking the last that it is told."""
@@ -46,7 +44,7 @@ _INSTANCE = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class RunInfo:
     """What every client is told of the run."""
 
     run: str
@@ -57,13 +55,13 @@ class About:
 
 
 class Server:
-    """Calls of clients, and the ways to them."""
+    """Calls of clients, and the transport to them."""
 
     def __init__(
         self,
         gate: Gate,
         settings: ServeSettings,
-        about: About,
+        about: RunInfo,
         models: ReceivedUpdates,
         spool: Spool,
         clock: Callable[[], float] = time.monotonic,
@@ -79,22 +77,22 @@ class Server:
         self.standing: Callable[[], pb.StatusReply] = pb.StatusReply
         """What `status` answers with, apart from the clients."""
 
-    def attach(self, world: World) -> None:
+    def attach(self, world: RemoteWorld) -> None:
         """The world that reports go to."""
         self._world = world
 
     def _put(self, report: Report) -> None:
         self._world.put(report)
 
-    # Ways: called by the run's thread
+    # ClientTransport: called by the run's thread
 
-    def give(self, client: int, command: Probe | Train | Cancel, left_s: float | None) -> None:
+    def send_command(self, client: int, command: Probe | Train | Cancel, left_s: float | None) -> None:
         self._later(client, wire.order(command, left_s))
 
-    def accepted(self, client: int, task: int) -> None:
+    def send_ack(self, client: int, task: int) -> None:
         self._later(client, pb.FromServer(accepted=pb.Accepted(task=task)))
 
-    def refused(self, client: int, task: int, reason: str) -> None:
+    def send_refusal(self, client: int, task: int, reason: str) -> None:
         self._later(client, pb.FromServer(refused=pb.Refused(task=task, reason=reason)))
 
     def expel(self, client: int, reason: str) -> None:
@@ -116,7 +114,7 @@ class Server:
         """Who makes a call; nobody has more than some at a time, so that all can have theirs."""
         try:
             identity = self._gate.who(context)
-        except Unknown as error:
+        except UnknownCaller as error:
             log.warning("a call from %s is turned away: %s", context.peer(), error)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "")
             raise
@@ -277,14 +275,14 @@ class Server:
         fault = self.connections.too_often(hello.name) or self.connections.doubled(hello)
         number: Future[int] = Future()
         if not fault:
-            self._world.put(Knock(hello.name, number))
+            self._world.put(JoinRequest(hello.name, number))
             try:
                 client = await asyncio.wrap_future(number)
                 fault = self.connections.doubled(hello)  # another one may have come in between
-            except Over as over:
+            except RunOver as over:
                 await context.write(pb.FromServer(bye=pb.Bye(reason=str(over))))
                 return None
-            except (PeerError, Stopped, OSError) as error:
+            except (PeerError, RunStopped, OSError) as error:
                 fault = str(error)
         if fault:
             log.warning("%s is turned away: %s", hello.name, fault)
@@ -314,12 +312,12 @@ class Server:
             async for message in requests:
                 connection.seen_at = self._clock()
                 await self._hear(connection, message)
-        except Over as over:
+        except RunOver as over:
             connection.say(pb.FromServer(bye=pb.Bye(reason=str(over))))
         except Unreadable as error:
             log.warning("%s is cut off: %s", connection.name, error)
             connection.fault = str(error)
-        except (PeerError, Stopped) as error:
+        except (PeerError, RunStopped) as error:
             log.warning("%s is cut off: %s", connection.name, error)
             connection.say(pb.FromServer(refused=pb.Refused(reason=str(error))))
         except (aio.AioRpcError, aio.UsageError, aio.InternalError):
@@ -359,7 +357,7 @@ class Server:
         held: Future[tuple[int, ...]] = Future()
         self.connections.arrive(connection)
         instance, known = connection.instance, connection.known
-        self._world.put(Came(connection.client, ready.samples, most, instance, known, held))
+        self._world.put(ClientReady(connection.client, ready.samples, most, instance, known, held))
         connection.start(await asyncio.wrap_future(held))
 
     def _size(self, task: int) -> int:

@@ -33,6 +33,8 @@ SERVER_OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 60_000),
 )
+INSTANCE = "fedpace-instance"
+"""Metadata of calls: the process of a client that they belong to."""
 REQUEST_S = 10.0
 """How long the message of a call that has only one may take."""
 

@@ -46,12 +46,12 @@ _WORTH_TRYING = {
 }
 
 
-class GaveUp(PeerError):
+class TransferFailed(PeerError):
     """A transfer broke too often in a row; later it may go through."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class TransferTime:
     """What a transfer took. bytes: those that arrived; seconds: while they did, without pauses."""
 
     bytes: int
@@ -154,7 +154,7 @@ async def fetch(
     pause_s: float = 0.2,
     on_bytes: Callable[[int], None] | None = None,
     quiet_s: float = QUIET_S,
-) -> tuple[memoryview, Moved]:
+) -> tuple[memoryview, TransferTime]:
     """The model that a task starts from. on_bytes: told how many bytes came, for every piece."""
     what = f"fetching the model of task {task}"
     retry, watch, download = _Retry(what, tries, pause_s), _Watch(), _Download(what, most_bytes)
@@ -201,7 +201,7 @@ async def send(
     pause_s: float = 0.2,
     quiet_s: float = QUIET_S,
     sha256: bytes | None = None,
-) -> Moved:
+) -> TransferTime:
     """Bring a task's update to the server; it is safe there once this returns. sha256: if known."""
     what = f"sending the update of task {task}"
     retry, watch, view = _Retry(what, tries, pause_s), _Watch(), memoryview(data)
@@ -300,7 +300,7 @@ class _Retry:
     async def pause(self, broken: _Broken) -> None:
         self.failures += 1
         if self.failures >= self.tries:
-            raise GaveUp(f"{self.what} failed {self.failures} times in a row: {broken}")
+            raise TransferFailed(f"{self.what} failed {self.failures} times in a row: {broken}")
         await asyncio.sleep(min(MOST_PAUSE_S, self.pause_s * 2 ** min(self.failures - 1, 20)))
 
     def anew(self, anew: _Anew) -> None:
@@ -327,8 +327,8 @@ class _Watch:
     def came(self, count: int) -> None:
         self._bytes += max(0, count)
 
-    def total(self) -> Moved:
-        return Moved(self._bytes, self._seconds)
+    def total(self) -> TransferTime:
+        return TransferTime(self._bytes, self._seconds)
 
 
 class _Download:

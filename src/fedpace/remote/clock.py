@@ -3,16 +3,15 @@
 import logging
 from collections.abc import Callable, Iterable
 
-Clock = Callable[[], float]
 log = logging.getLogger("fedpace.server")
 
 _LEAST_S = 0.001
 
 
-class Moments:
+class RunClock:
     """clock: seconds that never run backwards; hold_s: how long time stands for who is to come back."""
 
-    def __init__(self, clock: Clock, hold_s: float) -> None:
+    def __init__(self, clock: Callable[[], float], hold_s: float) -> None:
         self.clock, self._hold_s = clock, hold_s
         self.started = False
         self._zero = 0.0

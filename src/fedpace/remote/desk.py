@@ -14,9 +14,10 @@ from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived, Event, Failed, Left, Profiled
 from fedpace.learn.server.model_server import ModelServer
-from fedpace.remote.reports import Place, Ways, check_done, checked
+from fedpace.remote.reports import ClientRecord, check_result, checked
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
+from fedpace.remote.transport import ClientTransport
 
 log = logging.getLogger("fedpace.server")
 
@@ -31,7 +32,7 @@ REFUSED = "refused: "
 SHUT_OUT = "{} is shut out: too many of its reports were refused"
 
 
-class Desk:
+class ReportDesk:
     """Places of clients, and what they report. All but `wants` and `offer` belongs to the run's thread.
 
     layers: of the model, None: not known here.
@@ -42,13 +43,13 @@ class Desk:
         settings: ServeSettings,
         models: ModelServer,
         spool: Spool,
-        ways: Ways,
+        transport: ClientTransport,
         clock: Callable[[], float],
         layers: int | None,
     ) -> None:
         self._settings, self._clock, self._layers = settings, clock, layers
-        self._models, self._spool, self._ways = models, spool, ways
-        self.places: list[Place] = []
+        self._models, self._spool, self._transport = models, spool, transport
+        self.places: list[ClientRecord] = []
         self.arrived: dict[int, int] = {}
         """Task -> client of updates that wait here."""
         self.pending_acks: list[tuple[int, int]] = []
@@ -74,7 +75,7 @@ class Desk:
             place.heard[command.task] = 0
         place.orders.setdefault(command.task, []).append(command)
 
-    def close(self, place: Place, task: int) -> None:
+    def close(self, place: ClientRecord, task: int) -> None:
         """A task is over: nothing of it is uploaded any more."""
         with place.closing:
             place.orders.pop(task, None)
@@ -137,7 +138,7 @@ class Desk:
         except Exception as error:  # nothing that a client sends may end the run
             return self._refuse(event, str(error) or type(error).__name__, had=True)
 
-    def count_refusal(self, place: Place) -> bool:
+    def count_refusal(self, place: ClientRecord) -> bool:
         """Whether the client is shut out from now on."""
         place.refused += 1
         if place.refused % self._settings.quarantine_after:
@@ -145,20 +146,20 @@ class Desk:
         place.shut_out_until = self._clock() + self._settings.quarantine_s
         return True
 
-    def is_shut_out(self, place: Place) -> bool:
+    def is_shut_out(self, place: ClientRecord) -> bool:
         return self._clock() < place.shut_out_until
 
-    def _take(self, event: Arrived, orders: list[Probe | Train], place: Place) -> None:
+    def _take(self, event: Arrived, orders: list[Probe | Train], place: ClientRecord) -> None:
         """Check an update before anything else hears of it."""
         task = event.task
         self.close(place, task)
-        check_done(event, orders, place, self._layers)
+        check_result(event, orders, place, self._layers)
         if self._spool.path(task) is None:
             raise PeerError(f"task {task} is reported as done, but its update has not come")
         self.keep(event, orders, place)
         self.pending_acks.append((event.client, task))
 
-    def keep(self, event: Arrived, orders: list[Probe | Train], place: Place) -> None:
+    def keep(self, event: Arrived, orders: list[Probe | Train], place: ClientRecord) -> None:
         """An update is there, to be used."""
         last = orders[-1]
         if isinstance(last, Train):
@@ -171,7 +172,7 @@ class Desk:
         """The task is over without an update; the client is told why."""
         self.close(self.places[event.client], event.task)
         self.forget(event.task)
-        self._ways.refused(event.client, event.task, reason)
+        self._transport.send_refusal(event.client, event.task, reason)
         return Failed(event.at, event.client, event.task, reason)
 
     def _refuse(
@@ -184,10 +185,10 @@ class Desk:
         if had or event.task in place.orders:
             refused = self._fail(event, REFUSED + reason)
         else:
-            self._ways.refused(client, event.task, reason)
+            self._transport.send_refusal(client, event.task, reason)
         if not self.count_refusal(place):
             return [refused]
         log.warning("%s is shut out for %g s", place.name, self._settings.quarantine_s)
-        self._ways.expel(client, "too many of its reports were refused")
+        self._transport.expel(client, "too many of its reports were refused")
         left = self.leave(client, event.at) if place.online else []
         return [*left[:1], refused, *left[1:]]  # who has left is given nothing new

@@ -4,9 +4,8 @@ import math
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from fedpace.core.commands import Cancel, Probe, Train
+from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import FedpaceError, PeerError
 from fedpace.core.events import Arrived, Failed, Profiled, Rates
 
@@ -18,29 +17,16 @@ MOST_SAMPLES = 10**12
 MOST_STEPS = 10**9
 
 
-class Stopped(FedpaceError):
+class RunStopped(FedpaceError):
     """Somebody asked for the end of the run, to go on with it later."""
 
 
-class Over(FedpaceError):
+class RunOver(FedpaceError):
     """The run has come to its end."""
 
 
-class Ways(Protocol):
-    """The ways to clients. Calls return at once; a client that is not there is no error.
-
-    give: left_s: seconds until its work must end; accepted: an update is safe; refused: it is not used;
-    expel: the client is sent away.
-    """
-
-    def give(self, client: int, command: Probe | Train | Cancel, left_s: float | None) -> None: ...
-    def accepted(self, client: int, task: int) -> None: ...
-    def refused(self, client: int, task: int, reason: str) -> None: ...
-    def expel(self, client: int, reason: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Knock:
+class JoinRequest:
     """Somebody asks for its number; a PeerError where it may not take part."""
 
     name: str
@@ -48,7 +34,7 @@ class Knock:
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class ClientReady:
     """A client is ready. instance: its process; known: it says that it takes part in this run already.
 
     answer: the tasks that it goes on with.
@@ -63,19 +49,19 @@ class Came:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class ClientLost:
     """A client has left, or is taken to have."""
 
     client: int
     reason: str
 
 
-Report = Knock | Came | Gone | Profiled | Arrived | Failed
+Report = JoinRequest | ClientReady | ClientLost | Profiled | Arrived | Failed
 """What comes in; the times of events are set when they come."""
 
 
 @dataclass(slots=True)
-class Place:
+class ClientRecord:
     """A client of the run. orders: of its open tasks, what they were told.
 
     joined: the policy knows that it is there; heard: of its latest tasks, how often it has reported on
@@ -101,7 +87,7 @@ class Place:
         return self.most or self.samples
 
 
-def checked(task: int, rates: Rates, place: Place) -> Rates:
+def checked(task: int, rates: Rates, place: ClientRecord) -> Rates:
     """The speeds that a client reports, fit for policies to divide by and to add up; else PeerError.
 
     Latency is a part of both transfers, but may have been measured later than they were.
@@ -118,8 +104,8 @@ def checked(task: int, rates: Rates, place: Place) -> Rates:
     return replace(rates, batch_s=batch_s, latency_s=latency_s)
 
 
-def check_done(
-    event: Arrived, orders: list[Probe | Train], place: Place, layers: int | None = None
+def check_result(
+    event: Arrived, orders: list[Probe | Train], place: ClientRecord, layers: int | None = None
 ) -> None:
     """That what a client says of its work can be so. layers: of the model, where they are known."""
     task, last = event.task, orders[-1]

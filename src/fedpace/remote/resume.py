@@ -24,7 +24,7 @@ from fedpace.core.session import Session
 from fedpace.learn import files
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.spool import Spool
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 
 log = logging.getLogger("fedpace.server")
 
@@ -61,7 +61,7 @@ class Retraced:
 
 
 def retrace(
-    path: Path, session: Session, world: World, models: ModelServer, snapshot: Path
+    path: Path, session: Session, world: RemoteWorld, models: ModelServer, snapshot: Path
 ) -> Retraced:
     """Bring session, world and models to where the journal ends; a half-written line is cut off."""
     there = _cut_tail(path)
@@ -143,7 +143,7 @@ class Snapshots:
         path: Path,
         relay: Relay,
         models: ModelServer,
-        world: World,
+        world: RemoteWorld,
         spool: Spool,
         every_s: float,
         clock: Callable[[], float] = time.monotonic,

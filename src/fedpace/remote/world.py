@@ -49,11 +49,19 @@ from fedpace.core.events import (
 from fedpace.core.host import write_whole
 from fedpace.core.run import Tick
 from fedpace.learn.server.model_server import ModelServer
-from fedpace.remote.clock import Clock, Moments
-from fedpace.remote.desk import REFUSED, SHUT_OUT, Desk
-from fedpace.remote.reports import Came, Gone, Knock, Place, Report, Stopped, Ways
+from fedpace.remote.clock import RunClock
+from fedpace.remote.desk import REFUSED, SHUT_OUT, ReportDesk
+from fedpace.remote.reports import (
+    ClientLost,
+    ClientReady,
+    ClientRecord,
+    JoinRequest,
+    Report,
+    RunStopped,
+)
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
+from fedpace.remote.transport import ClientTransport
 
 log = logging.getLogger("fedpace.server")
 
@@ -62,7 +70,7 @@ MOST_UNHEARD = 100
 _LONG_S = 3600.0
 
 
-class World:
+class RemoteWorld:
     """Clients and their tasks in real time; see core's World.
 
     places: how many clients there can be; folder: for what must survive the process; clock: seconds
@@ -75,20 +83,20 @@ class World:
         settings: ServeSettings,
         models: ModelServer,
         spool: Spool,
-        ways: Ways,
+        transport: ClientTransport,
         folder: Path,
         flush: Callable[[], None],
-        clock: Clock = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
         layers: int | None = None,
     ) -> None:
         self._most = places
         self._wait_for = min(settings.wait_for or places, places)
-        self._models, self._spool, self._ways = models, spool, ways
+        self._models, self._spool, self._transport = models, spool, transport
         self._names = folder / "clients.json"
         self._flush = flush
-        self._time = Moments(clock, settings.hold_s)
-        self.desk = Desk(settings, models, spool, ways, clock, layers)
-        self.desk.places.extend(Place(name) for name in _read_names(self._names))
+        self._time = RunClock(clock, settings.hold_s)
+        self.desk = ReportDesk(settings, models, spool, transport, clock, layers)
+        self.desk.places.extend(ClientRecord(name) for name in _read_names(self._names))
         self._inbox: deque[tuple[float, Report]] = deque()
         self._unheard: Counter[int] = Counter()
         """Client -> its reports in the inbox."""
@@ -135,7 +143,7 @@ class World:
         return self.desk.wants(client, task)
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[ClientRecord]:
         """By the clients' numbers."""
         return self.desk.places
 
@@ -168,9 +176,9 @@ class World:
         self.keep_books(command)
         match command:
             case Probe(client=client) | Train(client=client):
-                self._ways.give(client, command, self._left_s(command))
+                self._transport.send_command(client, command, self._left_s(command))
             case Cancel(client=client):
-                self._ways.give(client, command, None)
+                self._transport.send_command(client, command, None)
             case Measure():
                 self._answer(command.request, self._models.measure(command))
             case Evaluate():
@@ -184,7 +192,7 @@ class World:
         """Tell clients that their updates are safe; what is said here is on disk."""
         self.flush()
         for client, task in self.desk.pending_acks:
-            self._ways.accepted(client, task)
+            self._transport.send_ack(client, task)
         self.desk.pending_acks.clear()
 
     def flush(self, how: Callable[[], None] | None = None) -> None:
@@ -199,7 +207,7 @@ class World:
                     log.error("the journal cannot be written: %s; the run waits until it can", error)
                 told = True
             with self._news:
-                if self._stop is not None:  # not Stopped: what the journal says may not be done yet
+                if self._stop is not None:  # not RunStopped: what the journal says may not be done yet
                     raise JournalError(
                         f"{self._stop}, while the journal could not be written; make room and resume"
                     )
@@ -288,7 +296,7 @@ class World:
         with self._news:
             while True:
                 if self._stop is not None:
-                    raise Stopped(self._stop)
+                    raise RunStopped(self._stop)
                 stands_s = self._time.left_s()
                 runs = self._time.run
                 name = min(self._timers, key=lambda one: self._timers[one], default=None)
@@ -316,15 +324,15 @@ class World:
 
     def _hear(self, stamp: float, report: Report) -> None:
         match report:
-            case Knock(name=name, answer=answer):
+            case JoinRequest(name=name, answer=answer):
                 if answer.set_running_or_notify_cancel():  # else it has hung up
                     try:
                         answer.set_result(self._number(name))
                     except (PeerError, OSError) as error:
                         answer.set_exception(error)
-            case Came():
+            case ClientReady():
                 self._come(stamp, report)
-            case Gone(client=client, reason=reason):
+            case ClientLost(client=client, reason=reason):
                 self._time.is_back(client)
                 if self.places[client].online:
                     log.info("%s has left: %s", self.places[client].name, reason)
@@ -332,7 +340,7 @@ class World:
             case Profiled() | Arrived() | Failed():
                 self._due.extend(self.desk.listen(replace(report, at=self._time.at(stamp))))
 
-    def _come(self, stamp: float, came: Came) -> None:
+    def _come(self, stamp: float, came: ClientReady) -> None:
         client, place = came.client, self.places[came.client]
         self._time.is_back(client)
         waits = came.answer.set_running_or_notify_cancel()
@@ -346,7 +354,7 @@ class World:
                 came.answer.set_result(tuple(place.orders))
             for orders in place.orders.values():
                 for order in orders:
-                    self._ways.give(client, order, self._left_s(order))
+                    self._transport.send_command(client, order, self._left_s(order))
             log.info("%s is back and goes on with %d tasks", place.name, len(place.orders))
             self._start_if_all_are_here()
             return
@@ -396,13 +404,13 @@ class World:
         if len(self.places) >= self._most:
             raise PeerError(f"this federation has {self._most} places, and all are taken")
         write_whole(self._names, json.dumps([place.name for place in self.places] + [name]))
-        self.places.append(Place(name))
+        self.places.append(ClientRecord(name))
         return len(self.places) - 1
 
 
 def _decline(report: Report, why: FedpaceError) -> None:
     """Tell who waits for an answer that there will be none."""
-    if isinstance(report, Knock | Came) and report.answer.set_running_or_notify_cancel():
+    if isinstance(report, JoinRequest | ClientReady) and report.answer.set_running_or_notify_cancel():
         report.answer.set_exception(why)
 
 

@@ -24,11 +24,11 @@ from fedpace.learn.tasks.task import Task
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, check_address, why
 from fedpace.net.keys.gate import ClientKeys, Gate
-from fedpace.net.server import About, Server
+from fedpace.net.server import RunInfo, Server
 from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
-from fedpace.remote.reports import Over, Stopped
+from fedpace.remote.reports import RunOver, RunStopped
 from fedpace.remote.torch_trainee import TorchTrainee
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
 from fedpace.runs.config import Config
@@ -114,7 +114,7 @@ async def _serve(
     """Whether the run is over."""
     config = parts.config
     serving = Serving(parts, folder)
-    about = About(_run_id(folder), config.seed, parts.train, parts.digest, parts.most_bytes)
+    about = RunInfo(_run_id(folder), config.seed, parts.train, parts.digest, parts.most_bytes)
     server = Server(gate, config.serve, about, serving.updates, serving.spool)
     world = serving.connect(server)
     server.attach(world)
@@ -135,9 +135,9 @@ async def _serve(
     try:
         try:
             reason = await asyncio.to_thread(serving.carry_on)
-        except Stopped as error:
+        except RunStopped as error:
             log.info("stopped: %s", error)
-        world.close(Stopped("the server is about to stop") if reason is None else Over(reason))
+        world.close(RunStopped("the server is about to stop") if reason is None else RunOver(reason))
         if reason is None:
             await asyncio.to_thread(serving.save)
         else:
@@ -145,7 +145,7 @@ async def _serve(
             (folder / RUN).unlink(missing_ok=True)
         await server.connections.dismiss(reason)
     finally:
-        world.close(Stopped("the server has stopped"))
+        world.close(RunStopped("the server has stopped"))
         for helper in helpers:
             helper.cancel()
         await grpc_server.stop(grace=1.0)
@@ -186,7 +186,7 @@ def _standing(serving: Serving) -> pb.StatusReply:
     )
 
 
-def _stop_on_signals(world: World) -> None:
+def _stop_on_signals(world: RemoteWorld) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         # Signals reach the main thread only.
@@ -194,7 +194,7 @@ def _stop_on_signals(world: World) -> None:
             loop.add_signal_handler(number, world.stop, f"signal {signal.Signals(number).name}")
 
 
-async def _stop_when_set(world: World, stop: threading.Event | None) -> None:
+async def _stop_when_set(world: RemoteWorld, stop: threading.Event | None) -> None:
     while stop is not None:
         if stop.is_set():
             world.stop("asked to stop")

@@ -24,12 +24,12 @@ from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.trainer import Trainer
-from fedpace.remote.news import News
-from fedpace.remote.reports import Ways
+from fedpace.remote.progress import ProgressLog
 from fedpace.remote.resume import Relay, Retraced, Snapshots, retrace
 from fedpace.remote.spool import Spool
+from fedpace.remote.transport import ClientTransport
 from fedpace.remote.updates import ReceivedUpdates
-from fedpace.remote.world import World
+from fedpace.remote.world import RemoteWorld
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config, PolicyPlan
 from fedpace.runs.simulate import WEIGHTS, context_of, make_room
@@ -130,20 +130,20 @@ class Serving:
         widths = parts.plan.kind.widths(parts.plan.settings)
         self.updates = ReceivedUpdates(self.spool, config.serve.norm_bound, widths)
         self.models = ModelServer(parts.store, self.updates)
-        self.news = News()
+        self.news = ProgressLog()
         self._relay = Relay()
         self.session = parts.session(self._relay)
         self._found = Retraced()
 
-    def connect(self, ways: Ways) -> World:
-        """The world, whose clients are reached by these ways."""
+    def connect(self, transport: ClientTransport) -> RemoteWorld:
+        """The world, whose clients are reached by this transport."""
         parts, config = self.parts, self.parts.config
-        self.world = World(
+        self.world = RemoteWorld(
             config.clients,
             config.serve,
             self.models,
             self.spool,
-            ways,
+            transport,
             self._folder,
             self._flush,
             self._clock,
@@ -183,7 +183,7 @@ class Serving:
         return [client for client, place in enumerate(world.places) if place.online]
 
     def carry_on(self) -> str:
-        """Run; why it is over. Stopped where it was stopped before."""
+        """Run; why it is over. RunStopped where it was stopped before."""
         for command in self._found.missing:
             self.world.carry_out(command, self.session.now)
         return self._run.to_end()

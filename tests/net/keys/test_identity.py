@@ -17,7 +17,7 @@ from grpc import aio
 
 from fedpace.core.errors import ConfigError, PeerError
 from fedpace.net.keys.authority import Authority
-from fedpace.net.keys.gate import ClientKeys, Gate, Unknown
+from fedpace.net.keys.gate import ClientKeys, Gate, UnknownCaller
 from fedpace.net.keys.identity import Identity, digest, is_host, read_pair, utc_now
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -46,7 +46,7 @@ class Site:
     async def ask(self, request, context):
         try:
             self.let_in.append(self.gate.who(context))
-        except Unknown as error:
+        except UnknownCaller as error:
             self.refused.append(str(error))
             await context.abort(grpc.StatusCode.UNAUTHENTICATED)
         return SECRET
@@ -240,7 +240,7 @@ def test_a_revocation_is_noticed_while_connected_and_new_keys_work(authority, ki
             assert gate.valid(identity)
             assert [ended.key for ended in authority.revoke("a")] == [identity.key]
             assert not gate.valid(identity)
-            with pytest.raises(Unknown, match="'a' was revoked on 20"):
+            with pytest.raises(UnknownCaller, match="'a' was revoked on 20"):
                 gate.check(identity)
             with pytest.raises(aio.AioRpcError, match="UNAUTHENTICATED"):
                 await call(b"", metadata=old.metadata(), timeout=15)
@@ -277,7 +277,7 @@ def test_an_identity_ends_while_connected(authority, kind):
     ((identity, _),) = authority.identities()
     assert gate.valid(identity)
     clock.ahead = timedelta(days=31)
-    with pytest.raises(Unknown, match="'a' was valid until"):
+    with pytest.raises(UnknownCaller, match="'a' was valid until"):
         gate.check(identity)
 
 
@@ -315,7 +315,7 @@ def test_records_that_cannot_be_read_let_nobody_in_until_they_can(authority, con
     if content is not None:
         path.write_text(content)
     for _ in range(2):
-        with pytest.raises(Unknown, match=r"nobody can be let in: .*revoked.json"):
+        with pytest.raises(UnknownCaller, match=r"nobody can be let in: .*revoked.json"):
             gate.check(identity)
     with pytest.raises(ConfigError, match=r"revoked.json"):
         Gate.open(authority.folder, "certificate")
@@ -328,12 +328,12 @@ def test_a_token_that_is_taken_out_of_the_file_counts_no_more(authority):
     gate = Gate.open(authority.folder, "token")
     ((identity, _),) = authority.identities()
     (authority.folder / "tokens.json").write_text("[]")
-    with pytest.raises(Unknown, match=r"not in .*tokens.json any more"):
+    with pytest.raises(UnknownCaller, match=r"not in .*tokens.json any more"):
         gate.check(identity)
 
 
 def test_unknown_is_an_error_of_the_peer():
-    assert issubclass(Unknown, PeerError)
+    assert issubclass(UnknownCaller, PeerError)
 
 
 def test_tokens_are_nowhere_in_clear_but_in_the_clients_folder(authority):

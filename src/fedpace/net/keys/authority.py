@@ -28,10 +28,10 @@ from fedpace.net.keys.identity import (
     FIELDS,
     FILES,
     REVOKED,
-    Clock,
     Identity,
-    Kind,
     Pair,
+    ProofKind,
+    UtcClock,
     day,
     digest,
     is_host,
@@ -52,14 +52,14 @@ PUBLIC, PRIVATE = 0o644, 0o600
 class Authority:
     """Makes and revokes the identities of a folder. One command at a time changes it."""
 
-    def __init__(self, folder: Path, ca: Pair, clock: Clock) -> None:
+    def __init__(self, folder: Path, ca: Pair, clock: UtcClock) -> None:
         self.folder = folder
         self.ca = ca
         self._clock = clock
 
     @classmethod
     def create(
-        cls, folder: Path, hosts: Sequence[str], days: int = DAYS, clock: Clock = utc_now
+        cls, folder: Path, hosts: Sequence[str], days: int = DAYS, clock: UtcClock = utc_now
     ) -> Self:
         """A new authority and a certificate for a server that clients know by these hosts.
 
@@ -84,7 +84,7 @@ class Authority:
         return authority
 
     @classmethod
-    def open(cls, folder: Path, clock: Clock = utc_now) -> Self:
+    def open(cls, folder: Path, clock: UtcClock = utc_now) -> Self:
         ca = read_pair(folder, "ca", clock(), "make keys with `fedpace keys init`")
         return cls(folder, ca, clock)
 
@@ -101,7 +101,7 @@ class Authority:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return [str(name.value) for name in names], certificate.not_valid_after_utc
 
-    def client(self, name: str, kind: Kind = "certificate", days: int = DAYS) -> Path:
+    def client(self, name: str, kind: ProofKind = "certificate", days: int = DAYS) -> Path:
         """Keys for a client, as a folder for its machine.
 
         ConfigError while the name has some that are valid; those that are over or revoked are replaced.
@@ -151,7 +151,7 @@ class Authority:
     def identities(self) -> list[tuple[Identity, datetime | None]]:
         """All that were ever made, each with the time of its revocation, by name."""
         revoked = read_revoked(self.folder)
-        kinds: tuple[Kind, ...] = ("certificate", "token")
+        kinds: tuple[ProofKind, ...] = ("certificate", "token")
         made = [identity for kind in kinds for identity in read_issued(self.folder, kind)]
         made.sort(key=lambda identity: (identity.name, identity.until))
         return [(identity, revoked.get((identity.kind, identity.key))) for identity in made]

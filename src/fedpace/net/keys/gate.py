@@ -19,10 +19,10 @@ from fedpace.core.errors import ConfigError, PeerError
 from fedpace.net.keys.identity import (
     FILES,
     REVOKED,
-    Clock,
     Identity,
-    Kind,
     Pair,
+    ProofKind,
+    UtcClock,
     day,
     digest,
     is_name,
@@ -41,7 +41,7 @@ _SCHEME = "Bearer "
 T = TypeVar("T")
 
 
-class Unknown(PeerError):
+class UnknownCaller(PeerError):
     """A call without an identity that counts: none, a wrong one, one that is over or revoked."""
 
 
@@ -51,7 +51,9 @@ class Gate:
     A file that cannot be read any more lets nobody in until it can.
     """
 
-    def __init__(self, how: Kind | None, folder: Path, server: Pair | None, ca: bytes, clock: Clock):
+    def __init__(
+        self, how: ProofKind | None, folder: Path, server: Pair | None, ca: bytes, clock: UtcClock
+    ):
         self.how = how
         self._server = server
         self._ca = ca
@@ -60,7 +62,7 @@ class Gate:
         self._tokens = _Followed(folder / FILES["token"], lambda: read_issued(folder, "token"))
 
     @classmethod
-    def open(cls, folder: Path, how: Kind, clock: Clock = utc_now) -> Self:
+    def open(cls, folder: Path, how: ProofKind, clock: UtcClock = utc_now) -> Self:
         """The gate of an authority's folder; ConfigError where a file is missing, wrong or over."""
         remedy = "make keys with `fedpace keys init`"
         ca, ca_pem = read_certificate(folder / "ca.crt", clock(), remedy)
@@ -85,7 +87,7 @@ class Gate:
         return grpc.ssl_server_credentials([pair], self._ca, require_client_auth=True)
 
     def who(self, context: aio.ServicerContext[Any, Any]) -> Identity | None:
-        """Who makes this call, proven and valid now, else Unknown; None where nothing is proven."""
+        """The caller, proven and valid now, else UnknownCaller; None where nothing is proven."""
         if self.how is None:
             return None
         identity = _certified(context) if self.how == "certificate" else self._bearer(context)
@@ -98,19 +100,19 @@ class Gate:
             return
         if identity is None or identity.kind != self.how:
             given = "nothing" if identity is None else f"a {identity.kind}"
-            raise Unknown(f"{given} was given; {self.how or 'nothing'} is expected")
+            raise UnknownCaller(f"{given} was given; {self.how or 'nothing'} is expected")
         what = f"the {identity.kind} of client {identity.name!r}"
         if self._clock() > identity.until:
-            raise Unknown(f"{what} was valid until {day(identity.until)}")
+            raise UnknownCaller(f"{what} was valid until {day(identity.until)}")
         since = _read(self._revoked).get((identity.kind, identity.key))
         if since is not None:
-            raise Unknown(f"{what} was revoked on {day(since)}")
+            raise UnknownCaller(f"{what} was revoked on {day(since)}")
         if identity.kind == "token" and identity not in _read(self._tokens):
-            raise Unknown(f"{what} is not in {self._tokens.path} any more")
+            raise UnknownCaller(f"{what} is not in {self._tokens.path} any more")
 
     def valid(self, identity: Identity | None) -> bool:
         """Whether it still counts; cheap, for streams that live long."""
-        with suppress(Unknown):
+        with suppress(UnknownCaller):
             self.check(identity)
             return True
         return False
@@ -118,15 +120,15 @@ class Gate:
     def _bearer(self, context: aio.ServicerContext[Any, Any]) -> Identity:
         given = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
         if len(given) != 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):
-            raise Unknown(f"{len(given)} authorizations in the call; one, of a bearer, is expected")
+            raise UnknownCaller(f"{len(given)} authorizations in the call; expected one, of a bearer")
         name, _, token = given[0].removeprefix(_SCHEME).partition(":")
         own, proof = [one for one in _read(self._tokens) if one.name == name], digest(token)
         if not own:  # not named in the log, where a token might be in the place of the name
-            raise Unknown("the authorization does not name a client that has a token")
+            raise UnknownCaller("the authorization does not name a client that has a token")
         for identity in own:
             if hmac.compare_digest(identity.key, proof):
                 return identity
-        raise Unknown(f"the token for client {name!r} is wrong")
+        raise UnknownCaller(f"the token for client {name!r} is wrong")
 
 
 class ClientKeys:
@@ -139,7 +141,7 @@ class ClientKeys:
         self._token = token
 
     @classmethod
-    def open(cls, folder: Path, clock: Clock = utc_now) -> Self:
+    def open(cls, folder: Path, clock: UtcClock = utc_now) -> Self:
         """ConfigError where a file is missing, does not match, or is over."""
         if (folder / "ca.key").exists():
             raise ConfigError(
@@ -200,20 +202,20 @@ def _read(file: _Followed[T]) -> T:
     try:
         return file.now()
     except ConfigError as error:
-        raise Unknown(f"nobody can be let in: {error}") from error
+        raise UnknownCaller(f"nobody can be let in: {error}") from error
 
 
 def _certified(context: aio.ServicerContext[Any, Any]) -> Identity:
     pems = list(context.auth_context().get("x509_pem_cert", ()))
     if not pems:
-        raise Unknown("the call comes without a certificate")
+        raise UnknownCaller("the call comes without a certificate")
     try:
         certificate = x509.load_pem_x509_certificate(pems[0])
     except ValueError as error:
-        raise Unknown(f"the call's certificate cannot be read: {error}") from error
+        raise UnknownCaller(f"the call's certificate cannot be read: {error}") from error
     name = _name(certificate)
     if name is None:
-        raise Unknown(f"the call's certificate, serial {serial(certificate)}, is not a client's")
+        raise UnknownCaller(f"the call's certificate, serial {serial(certificate)}, is not a client's")
     return Identity(name, "certificate", serial(certificate), certificate.not_valid_after_utc)
 
 

@@ -30,16 +30,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedpace.core.errors import ConfigError
 
-Kind = Literal["certificate", "token"]
-Clock = Callable[[], datetime]
+ProofKind = Literal["certificate", "token"]
+UtcClock = Callable[[], datetime]
 
 CA_DAYS = 3652
 DAYS = 825
 BEFORE = timedelta(minutes=5)
 """Certificates are valid from this long ago, because clocks differ."""
 REVOKED = "revoked.json"
-FILES: dict[Kind, str] = {"certificate": "certificates.json", "token": "tokens.json"}
-FIELDS: dict[Kind, str] = {"certificate": "serial", "token": "sha256"}
+FILES: dict[ProofKind, str] = {"certificate": "certificates.json", "token": "tokens.json"}
+FIELDS: dict[ProofKind, str] = {"certificate": "serial", "token": "sha256"}
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 
@@ -49,7 +49,7 @@ class Identity:
     """A name and what proves it. key: a certificate's serial in hex, or a token's SHA-256 in hex."""
 
     name: str
-    kind: Kind
+    kind: ProofKind
     key: str
     until: datetime
 
@@ -100,7 +100,7 @@ def serial(certificate: x509.Certificate) -> str:
     return f"{certificate.serial_number:x}"
 
 
-def read_issued(folder: Path, kind: Kind) -> tuple[Identity, ...]:
+def read_issued(folder: Path, kind: ProofKind) -> tuple[Identity, ...]:
     """All certificates or all tokens of a folder, revoked ones too."""
     path = folder / FILES[kind]
     with _sound(path):
@@ -110,10 +110,10 @@ def read_issued(folder: Path, kind: Kind) -> tuple[Identity, ...]:
         )
 
 
-def read_revoked(folder: Path) -> dict[tuple[Kind, str], datetime]:
+def read_revoked(folder: Path) -> dict[tuple[ProofKind, str], datetime]:
     """(kind, key) of what was revoked, with the time."""
     path = folder / REVOKED
-    revoked: dict[tuple[Kind, str], datetime] = {}
+    revoked: dict[tuple[ProofKind, str], datetime] = {}
     with _sound(path):
         for record in records(path):
             at = _time(record["at"])

@@ -34,7 +34,7 @@ class NothingDone(FedpaceError):
 
 
 @dataclass(eq=False)
-class Job:
+class ClientTask:
     """A task that the client has, and what pursues it.
 
     profile: what its probe has told; ready: what is to be reported, once the server has the update.
@@ -57,7 +57,7 @@ class Job:
 
 
 @dataclass(eq=False)
-class Line:
+class ServerLink:
     """What tasks need of the connection. metadata: of calls; outbox: what is to be said on the stream.
 
     connected: we take part; latency_s: of a message.
@@ -70,160 +70,167 @@ class Line:
     latency_s: float = 0.0
 
 
-class Jobs:
+class ClientTasks:
     """The tasks that a client has. doing: task and batches of what is being trained."""
 
-    def __init__(self, trainee: Trainee, line: Line, clock: Callable[[], float]) -> None:
-        self._trainee, self._line, self._clock = trainee, line, clock
+    def __init__(self, trainee: Trainee, link: ServerLink, clock: Callable[[], float]) -> None:
+        self._trainee, self._link, self._clock = trainee, link, clock
         self.thread = ThreadPoolExecutor(1, "fedpace-train")
         self.doing = (0, 0)
-        self._jobs: dict[int, Job] = {}
+        self._tasks: dict[int, ClientTask] = {}
         self._pursuits: set[asyncio.Task[None]] = set()
         self._failures = 0
         """Tasks in a row that failed."""
         self._up_s_per_byte: float | None = None
 
-    def open(self, opened: Open) -> Job:
-        job = self._jobs.get(opened.task)
-        if job is None:
-            job = self._jobs[opened.task] = Job(opened)
-            job.pursuit = asyncio.create_task(self._pursue(job))
-            self._pursuits.add(job.pursuit)
-            job.pursuit.add_done_callback(self._pursuits.discard)
-        return job
+    def open(self, opened: Open) -> ClientTask:
+        own = self._tasks.get(opened.task)
+        if own is None:
+            own = self._tasks[opened.task] = ClientTask(opened)
+            own.pursuit = asyncio.create_task(self._pursue(own))
+            self._pursuits.add(own.pursuit)
+            own.pursuit.add_done_callback(self._pursuits.discard)
+        return own
 
     def work(self, train: pb.Train) -> None:
         stop_at = (
-            self._clock() + train.left_s - self._line.latency_s if train.HasField("left_s") else None
+            self._clock() + train.left_s - self._link.latency_s if train.HasField("left_s") else None
         )
         work = wire.work(train, stop_at)
-        job = self.open(Open(train.task, train.version, train.batch_size))
-        if not job.worked:  # it is said again after a connection broke
-            job.worked = True
-            job.orders.work(work)
+        own = self.open(Open(train.task, train.version, train.batch_size))
+        if not own.worked:  # it is said again after a connection broke
+            own.worked = True
+            own.orders.work(work)
 
     def give_up(self, task: int) -> None:
-        job = self._jobs.pop(task, None)
-        if job is not None:
-            job.cancel()
+        own = self._tasks.pop(task, None)
+        if own is not None:
+            own.cancel()
 
     def forget(self, task: int) -> None:
         """It has been reported."""
-        self._jobs.pop(task, None)
+        self._tasks.pop(task, None)
 
     def forget_all(self) -> None:
-        for job in self._jobs.values():
-            job.cancel()
-        self._jobs.clear()
+        for own in self._tasks.values():
+            own.cancel()
+        self._tasks.clear()
 
     def go_on(self, held: set[int]) -> None:
         """We take part; tasks that the server does not know any more are given up."""
-        for task in set(self._jobs) - held:
+        for task in set(self._tasks) - held:
             self.give_up(task)
-        while not self._line.outbox.empty():  # for a connection that is gone; what counts is said again
-            self._line.outbox.get_nowait()
-        for job in self._jobs.values():
-            if job.ready is not None:
-                self._line.outbox.put_nowait(job.ready)
-            elif job.profile is not None and not job.worked:
-                self._line.outbox.put_nowait(job.profile)
-        self._line.connected.set()
+        while not self._link.outbox.empty():  # for a connection that is gone; what counts is said again
+            self._link.outbox.get_nowait()
+        for own in self._tasks.values():
+            if own.ready is not None:
+                self._link.outbox.put_nowait(own.ready)
+            elif own.profile is not None and not own.worked:
+                self._link.outbox.put_nowait(own.profile)
+        self._link.connected.set()
 
     async def stop(self) -> None:
         """Give up everything."""
-        for job in self._jobs.values():
-            job.cancel()
+        for own in self._tasks.values():
+            own.cancel()
         for pursuit in list(self._pursuits):
             pursuit.cancel()
         if self._pursuits:
             await asyncio.wait(self._pursuits)
         self.thread.shutdown(wait=True, cancel_futures=True)
 
-    async def _pursue(self, job: Job) -> None:
+    async def _pursue(self, own: ClientTask) -> None:
         """One task from its model to its report."""
-        task = job.opened.task
+        task = own.opened.task
         try:
-            await self._carry_out(job)
+            await self._carry_out(own)
             self._failures = 0
         except Exception as error:  # also what the trainee's own code does wrong
-            if job.cancelled:
+            if own.cancelled:
                 return
             log.warning("task %d failed: %s", task, error, exc_info=not isinstance(error, FedpaceError))
             # A policy may give the next task at once: what fails every time must not do so for nothing.
             await asyncio.sleep(min(2.0**self._failures - 1, _MOST_SULK_S))
             self._failures += not isinstance(error, NothingDone)
             reason = f"{type(error).__name__}: {error}"[:500]
-            self._report(job, pb.FromClient(failed=pb.Failed(task=task, reason=reason)))
+            self._report(own, pb.FromClient(failed=pb.Failed(task=task, reason=reason)))
         finally:
             self.doing = (0, 0)
 
-    async def _carry_out(self, job: Job) -> None:
-        loop, task = asyncio.get_running_loop(), job.opened.task
+    async def _carry_out(self, own: ClientTask) -> None:
+        loop, task = asyncio.get_running_loop(), own.opened.task
         data, down = await self._with_server(
-            job, lambda: transfer.fetch(self._line.stub, task, _MOST_MODEL_BYTES, self._line.metadata())
+            own,
+            lambda: transfer.fetch(self._link.stub, task, _MOST_MODEL_BYTES, self._link.metadata()),
         )
         weights = arrays.unpack(data, _MOST_MODEL_BYTES)
-        down_s = down.seconds + self._line.latency_s
+        down_s = down.seconds + self._link.latency_s
         size = max(len(data), 1)
         if self._up_s_per_byte is None:
             self._up_s_per_byte = down.seconds / size
 
         def rates(batch_s: float) -> pb.Rates:
-            up_s = (self._up_s_per_byte or 0.0) * size + self._line.latency_s
-            batches = self._trainee.batches(job.opened.batch_size)
+            up_s = (self._up_s_per_byte or 0.0) * size + self._link.latency_s
+            batches = self._trainee.batches(own.opened.batch_size)
             return pb.Rates(
                 batch_s=batch_s,
                 batches=batches,
                 down_s=down_s,
                 up_s=up_s,
-                latency_s=self._line.latency_s,
+                latency_s=self._link.latency_s,
             )
 
         def profiled(batch_s: float) -> None:
             said = pb.FromClient(profiled=pb.Profiled(task=task, rates=rates(batch_s)))
-            loop.call_soon_threadsafe(self._tell_profile, job, said)
+            loop.call_soon_threadsafe(self._tell_profile, own, said)
 
         def stepped(steps: int) -> None:
             self.doing = (task, steps)
 
         result = await loop.run_in_executor(
-            self.thread, self._trainee.train, job.opened, weights, job.orders, profiled, stepped
+            self.thread,
+            self._trainee.train,
+            own.opened,
+            weights,
+            own.orders,
+            profiled,
+            stepped,
         )
-        if result is None or job.cancelled:
+        if result is None or own.cancelled:
             return
         if result.update is None:
             raise NothingDone("no layer was done in time")
         packed = await loop.run_in_executor(None, arrays.pack, result.update)
         moved = await self._with_server(
-            job, lambda: transfer.send(self._line.stub, task, packed, self._line.metadata())
+            own, lambda: transfer.send(self._link.stub, task, packed, self._link.metadata())
         )
         if moved.bytes >= _TELLING_BYTES:
             self._up_s_per_byte = moved.seconds / moved.bytes
-        done = wire.done(task, job.opened.version, result.outcome, rates(result.outcome.batch_s))
-        self._report(job, pb.FromClient(done=done))
+        done = wire.done(task, own.opened.version, result.outcome, rates(result.outcome.batch_s))
+        self._report(own, pb.FromClient(done=done))
 
-    def _tell_profile(self, job: Job, message: pb.FromClient) -> None:
-        if not job.cancelled:
-            job.profile = message
-            self._line.outbox.put_nowait(message)
+    def _tell_profile(self, own: ClientTask, message: pb.FromClient) -> None:
+        if not own.cancelled:
+            own.profile = message
+            self._link.outbox.put_nowait(message)
 
-    def _report(self, job: Job, message: pb.FromClient) -> None:
-        if not job.cancelled:
-            job.ready = message
-            self._line.outbox.put_nowait(message)
+    def _report(self, own: ClientTask, message: pb.FromClient) -> None:
+        if not own.cancelled:
+            own.ready = message
+            self._link.outbox.put_nowait(message)
 
-    async def _with_server(self, job: Job, call: Callable[[], Awaitable[T]]) -> T:
+    async def _with_server(self, own: ClientTask, call: Callable[[], Awaitable[T]]) -> T:
         """A transfer; one that broke too often is taken up again when the server is back."""
         pursuit = asyncio.current_task()
         while True:
-            await self._line.connected.wait()
+            await self._link.connected.wait()
             try:
                 return await call()
-            except transfer.GaveUp as error:
+            except transfer.TransferFailed as error:
                 log.warning("%s", error)
             except asyncio.CancelledError:
-                # Of the call, perhaps at the other end; or of this job.
+                # Of the call, perhaps at the other end; or of this task.
                 if pursuit is None or pursuit.cancelling():
                     raise
-                log.warning("a transfer of task %d was cancelled", job.opened.task)
+                log.warning("a transfer of task %d was cancelled", own.opened.task)
             await asyncio.sleep(1.0)

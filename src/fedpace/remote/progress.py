@@ -11,7 +11,7 @@ log = logging.getLogger("fedpace.server")
 _LINE_EVERY_S = 1.0
 
 
-class News:
+class ProgressLog:
     """A watch that remembers where the run stands. Where rounds are many, lines leave some out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

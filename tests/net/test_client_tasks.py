@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedpace.learn.train.orders import Outcome
+from fedpace.net import client_tasks
 from fedpace.net import federation_pb2 as pb
-from fedpace.net import jobs
-from fedpace.net.jobs import Jobs, Line
-from fedpace.net.transfer import Moved
+from fedpace.net.client_tasks import ClientTasks, ServerLink
+from fedpace.net.transfer import TransferTime
 from fedpace.remote import packing as arrays
 from fedpace.remote.trainee import TrainedTask
 
@@ -40,19 +40,19 @@ def up_seconds(monkeypatch, *uploads):
     sent = iter(uploads)
 
     async def fetch(stub, task, most, metadata):
-        return MODEL, Moved(len(MODEL), 2.0)
+        return MODEL, TransferTime(len(MODEL), 2.0)
 
     async def send(stub, task, data, metadata):
-        return Moved(*next(sent))
+        return TransferTime(*next(sent))
 
-    monkeypatch.setattr(jobs.transfer, "fetch", fetch)
-    monkeypatch.setattr(jobs.transfer, "send", send)
+    monkeypatch.setattr(client_tasks.transfer, "fetch", fetch)
+    monkeypatch.setattr(client_tasks.transfer, "send", send)
 
     async def play():
-        line = Line(tuple)
+        line = ServerLink(tuple)
         line.stub, line.latency_s = None, LATENCY_S
         line.connected.set()
-        work = Jobs(Quick(), line, lambda: 0.0)
+        work = ClientTasks(Quick(), line, lambda: 0.0)
         found = []
         for task in range(1, len(uploads) + 1):
             work.work(pb.Train(task=task, batch_size=5, steps=1))

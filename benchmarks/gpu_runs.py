@@ -37,8 +37,6 @@ PARTS: tuple[tuple[int, str], ...] = (
     (40, "rate resnet20-gn stacked bf16"),
     (40, "rate mnist-cnn grouped tf32"),
     (40, "rate resnet20-gn grouped tf32"),
-    (75, "rate mnist-cnn compiled tf32"),
-    (75, "rate resnet20-gn compiled tf32"),
     (30, "kernels resnet20-gn tf32"),
     (20, "rate resnet20-gn eager float32"),
     (20, "rate mnist-cnn one-by-one float32"),
@@ -84,12 +82,12 @@ def changed(method: str) -> Any:
     """While entered, stacks are trained in a way that no setting has."""
     from torch.backends import cudnn
 
-    from fedpace.learn.many.stacks import probe as stack_probe
+    from fedpace.learn.many.stacks import plan as stack_plan
     from fedpace.learn.many.stacks import replay as stack_replay
 
-    usual, words = (stack_probe.usable, stack_replay.at_work), method.split("+")
+    usual, words = (stack_plan.usable, stack_replay.at_work), method.split("+")
     if "grouped" in words:
-        stack_probe.usable = lambda device: False
+        stack_plan.usable = lambda device: False
     if "loose" in words:
 
         @contextmanager
@@ -101,7 +99,7 @@ def changed(method: str) -> Any:
     try:
         yield
     finally:
-        stack_probe.usable, stack_replay.at_work = usual
+        stack_plan.usable, stack_replay.at_work = usual
 
 
 def timed(learner: Any) -> dict[str, float]:
@@ -158,8 +156,7 @@ def simulate(
     from fedpace.sim.learning import Learning
     from fedpace.sim.world import World
 
-    ways = {"one-by-one": "one by one", "compiled": "compiled"}
-    together = ways.get(method.partition("+")[0], "stacked")
+    together = "one by one" if method == "one-by-one" else "stacked"
     train = TrainSettings(lr=0.05, batch_size=32, precision=precision, together=together)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -341,6 +338,7 @@ def same(*methods: str) -> None:
     """Updates of stacks beside those of one-by-one training, on the GPU and on the CPU."""
     import torch
 
+    from fedpace.learn.many.executor import Serial
     from fedpace.learn.many.stacks.stacked import Stacked
     from fedpace.learn.settings import TrainSettings
     from fedpace.learn.train.trainer import Trainer
@@ -355,13 +353,12 @@ def same(*methods: str) -> None:
         settings = TrainSettings(optimiser, 0.01, options, 32)
         trainer, cpu = Trainer(task, settings, 3, device), Trainer(task, settings, 3)
         work = work_of(trainer, 40, 3)
-        expected = Stacked(trainer, "one by one").train(work)
+        expected = Serial(trainer).train(work)
         ways = {
-            "cpu": lambda cpu=cpu, work=work: Stacked(cpu, "one by one").train(work[:2]),
-            "stacked": Stacked(trainer, "stacked").train,
-            "by-7": Stacked(trainer, "stacked", 7).train,
-            "eager": Stacked(trainer, "stacked", capture=lambda step: step).train,
-            "compiled": Stacked(trainer, "compiled").train,
+            "cpu": lambda cpu=cpu, work=work: Serial(cpu).train(work[:2]),
+            "stacked": Stacked(trainer).train,
+            "by-7": Stacked(trainer, 7).train,
+            "eager": Stacked(trainer, capture=lambda step: step).train,
         }
         for method in methods or ("cpu", "stacked", "by-7", "eager"):
             began = time.perf_counter()
@@ -376,7 +373,7 @@ def same(*methods: str) -> None:
                 f"{'right' if median(away) < 1e-3 else 'WRONG'} ({time.perf_counter() - began:.1f} s)",
                 flush=True,
             )
-        executor = Stacked(trainer, "stacked")
+        executor = Stacked(trainer)
         first, again = executor.train(work), executor.train(work)
         equal = all(torch.equal(a.params, b.params) for a, b in zip(first, again, strict=True))
         print(f"{model:>12}: the same bits again: {equal}; {list(executor.notes.values())}", flush=True)
@@ -395,7 +392,7 @@ def kernels(model: str, precision: str, method: str = "stacked") -> None:
     initial, depth = trainer.initial(), trainer.layout.depth
     work = [(Job(one, 0, 5, 0, depth, 32), initial) for one in range(64)]
     with changed(method):
-        executor = Stacked(trainer, "compiled" if method.startswith("compiled") else "stacked")
+        executor = Stacked(trainer)
         executor.train(work)
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:

@@ -122,14 +122,13 @@ def main() -> None:
         {
             "by hand": lambda turn: by_hand(task, server, chosen(turn)),
             "one by one": partial(ours, trainer, Serial(trainer)),
-            "stacked": partial(ours, trainer, Stacked(trainer, "stacked")),
-            "auto": partial(ours, trainer, Stacked(trainer, "auto")),
+            "stacked": partial(ours, trainer, Stacked(trainer)),
         },
     )
     with (
         ProcessPoolExecutor(2, get_context("spawn"), Loop.start) as pool,
         Processes(trainer, 2) as alone,
-        Processes(trainer, 2, partial(Stacked, method="stacked")) as together,
+        Processes(trainer, 2, Stacked) as together,
     ):
         compare(
             "two processes",

@@ -4,7 +4,7 @@ import torch
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Train, Work
 from fedpace.core.events import Arrived, Rates
-from fedpace.learn.many.executor import Background, Portion
+from fedpace.learn.many.executor import InlineExecutor, JobBatch
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.train.trainer import Job
@@ -57,8 +57,10 @@ class Store:
         self.version, self.updates = state["version"], dict(state["updates"])
 
 
-class Executor:
+class Executor(InlineExecutor):
     """An update is the version that its job started from."""
+
+    appetite = 1
 
     def __init__(self, appetite=1):
         self.appetite, self.trained, self.jobs = appetite, [], []
@@ -71,8 +73,8 @@ class Executor:
         ]
 
 
-class Workers(Background):
-    """Begins with all jobs, one in each portion, and is done with those that are asked for."""
+class Workers(Executor):
+    """Begins with all jobs, one in each batch, and is done with those that are asked for."""
 
     appetite = 3
 
@@ -81,11 +83,11 @@ class Workers(Background):
 
     def begin(self, needed, others):
         self.begun.append([job.task for job, _ in (*needed, *others)])
-        return [Portion([one]) for one in (*needed, *others)]
+        return [JobBatch([one], [place]) for place, one in enumerate((*needed, *others))]
 
-    def finish(self, portions):
-        self.finished += [task for portion in portions for task in portion.tasks]
-        return [Executor().train(portion.jobs) for portion in portions]
+    def finish(self, batches):
+        self.finished += [task for batch in batches for task in batch.tasks]
+        return [Executor().train(batch.jobs) for batch in batches]
 
 
 def arrival(task, at=1.0):

@@ -113,10 +113,3 @@ def test_a_stacked_run_that_is_gone_on_with_ends_as_if_it_had_not_stopped(policy
         )
     fedpace.simulate(config(policy), task=made(), out=tmp_path / "parts", workers=workers, resume=True)
     assert_same(tmp_path / "whole", tmp_path / "parts")
-
-
-def test_what_is_measured_is_taken_from_the_users_cache(tmp_path, monkeypatch, sizes):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first = run("sync", together="auto")
-    assert (tmp_path / "fedpace" / "methods.json").exists()
-    assert told(run("sync", together="auto")) == told(first)

@@ -50,7 +50,8 @@ Device = Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where clie
 Together = Annotated[
     str | None,
     typer.Option(
-        metavar="METHOD", help='Same as --set train.together=METHOD: "one by one", stacked, auto, ...'
+        metavar="METHOD",
+        help='Same as --set train.together=METHOD: "by kind", "one by one" or stacked.',
     ),
 ]
 

@@ -1,6 +1,7 @@
 """How clients train and how the server steps; without torch, so that reading a config stays quick."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -8,8 +9,8 @@ from typing import Annotated, Literal
 from fedpace.core.errors import ConfigError
 from fedpace.core.schedule import check_steps
 
-Method = Literal["one by one", "stacked", "compiled"]
-"""How many clients are trained: each alone, many in one call, or in one call of compiled code."""
+_GONE = {"compiled": "stacked", "auto": "by kind"}
+"""Values of `together` of earlier releases, and what they mean now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,20 @@ class TrainSettings:
     together: Annotated[
         Literal["by kind", "one by one", "stacked", "compiled", "auto"],
         "clients that one call trains; by kind: dense layers and, on a GPU, all models are stacked; "
-        "compiled: on a GPU, by torch.compile; auto: what is measured to be quicker, and remembered",
+        "compiled and auto are gone and mean stacked and by kind",
     ] = "by kind"
     decay: Annotated[float, "lr of round t (from 0) is lr / (1 + decay * t); 0 keeps it"] = 0.0
 
     def __post_init__(self) -> None:
+        instead = _GONE.get(self.together)
+        if instead is not None:
+            warnings.warn(
+                f"train.together = {self.together!r} is gone, and {instead!r} is used in its place; "
+                "the next release will refuse it",
+                FutureWarning,
+                stacklevel=3,
+            )
+            object.__setattr__(self, "together", instead)
         check_steps(self.lr, self.decay)
         for name in ("batch_size", "epochs", "steps"):
             value = getattr(self, name)

@@ -13,7 +13,7 @@ from heapq import nsmallest
 
 from fedpace.core.commands import Work
 from fedpace.core.events import Arrived
-from fedpace.learn.many.executor import AtOnce, Background, Executor, Portion
+from fedpace.learn.many.executor import Executor, JobBatch
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.server.model_server import BaseWeights
 from fedpace.learn.train.trainer import Job
@@ -30,9 +30,9 @@ class LazyTraining:
     """The updates of simulated clients: a model server's source; see above."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor = executor if isinstance(executor, Background) else AtOnce(executor)
+        self._executor = executor
         self._pending: dict[int, _Pending] = {}
-        self._begun: dict[int, Portion] = {}
+        self._begun: dict[int, JobBatch] = {}
         """Tasks that are trained in the background, until their updates are collected."""
 
     def opened(self, task: int, base: BaseWeights) -> None:
@@ -60,8 +60,8 @@ class LazyTraining:
         chosen = [task for task in needed if task in self._pending]
         if chosen:
             more = self._soonest(self._executor.appetite - len(chosen), set(chosen))
-            for portion in self._executor.begin(self._jobs(chosen), self._jobs(more)):
-                self._begun |= dict.fromkeys(portion.tasks, portion)
+            for batch in self._executor.begin(self._jobs(chosen), self._jobs(more)):
+                self._begun |= dict.fromkeys(batch.tasks, batch)
         return self._finish(self._begun[task] for task in needed if task in self._begun)
 
     def collect_begun(self) -> Iterator[tuple[int, Update]]:
@@ -81,10 +81,10 @@ class LazyTraining:
         found = [self._pending.pop(task) for task in tasks]
         return [(one.job, one.base.known()) for one in found]
 
-    def _finish(self, portions: Iterable[Portion]) -> Iterator[tuple[int, Update]]:
-        """Wait for portions; the updates of all that came of them and is still wanted."""
-        each = list(dict.fromkeys(portions))
-        for portion, updates in zip(each, self._executor.finish(each), strict=True):
-            for task, update in zip(portion.tasks, updates, strict=True):
+    def _finish(self, batches: Iterable[JobBatch]) -> Iterator[tuple[int, Update]]:
+        """Wait for batches; the updates of all that came of them and is still wanted."""
+        each = list(dict.fromkeys(batches))
+        for batch, updates in zip(each, self._executor.finish(each), strict=True):
+            for task, update in zip(batch.tasks, updates, strict=True):
                 if self._begun.pop(task, None) is not None:  # it may have been forgotten
                     yield task, update

@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 from fedpace.core.commands import GLOBAL
@@ -13,11 +12,7 @@ from fedpace.data.partition import PartitionSettings, partition
 from fedpace.data.shares import Shares
 from fedpace.data.streams import StreamSettings, in_order, make_stream
 from fedpace.learn import files
-from fedpace.learn.many.executor import Executor, Serial
-from fedpace.learn.many.processes import Processes
-from fedpace.learn.many.ray_workers import RayWorkers
-from fedpace.learn.many.stacks.choice import choose, usual_memo
-from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.many.choice import open_executor
 from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.server.model_server import ModelServer, Recall
 from fedpace.learn.server.store import ModelStore
@@ -84,14 +79,7 @@ class Learning:
         cluster: workers are Ray's, instead of processes of this one.
         """
         trainer = self._trainer
-        method = choose(trainer, usual_memo())
-        within = Serial if method == "one by one" else partial(Stacked, method=method)
-        executor: Executor
-        if cluster:
-            executor = RayWorkers(trainer, workers, within)
-        else:
-            executor = within(trainer) if workers == 1 else Processes(trainer, workers, within)
-        stack.enter_context(executor)
+        executor = stack.enter_context(open_executor(trainer, workers, cluster))
         evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
         self._store = ModelStore(trainer.layout, trainer.initial(), server, evaluator, trainer.slim)
         models = ModelServer(self._store, LazyTraining(executor))

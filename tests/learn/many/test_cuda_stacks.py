@@ -1,4 +1,4 @@
-"""Stacks on a GPU, replayed as CUDA graphs, compiled and in lower precision."""
+"""Stacks on a GPU, replayed as CUDA graphs and in lower precision."""
 
 from dataclasses import replace
 
@@ -30,11 +30,10 @@ def away(found, expected):
 
 @pytest.mark.parametrize("settings", [SGD, ADAM], ids=["SGD", "Adam"])
 @pytest.mark.parametrize("model", ["dense", "images"])
-@pytest.mark.parametrize("method", ["stacked", "compiled"])
-def test_a_stack_on_a_gpu_gives_what_jobs_give_one_by_one(method, model, settings):
+def test_a_stack_on_a_gpu_gives_what_jobs_give_one_by_one(model, settings):
     trainer = trainer_of(images() if model == "images" else task(plain, SIZES), **settings)
     work = every_depth(trainer)
-    executor = Stacked(trainer, method)
+    executor = Stacked(trainer)
     found, again = executor.train(work), executor.train(work)
     assert away(found, Serial(trainer).train(work)) < 1e-2  # pooled numbers may be nearly equal
     assert away(found, again) < 1e-5

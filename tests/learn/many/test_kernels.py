@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.nn.functional import conv2d, group_norm
 
-from fedpace.learn.many.stacks.convolutions import _Stacked as Convolutions
+from fedpace.learn.many.stacks.convolutions import StackedConvolution as Convolutions
 from fedpace.learn.many.stacks.custom_kernels import usable
-from fedpace.learn.many.stacks.normalisation import _Stacked as Normalisations
+from fedpace.learn.many.stacks.normalisation import StackedNormalisation as Normalisations
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 

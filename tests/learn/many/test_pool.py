@@ -135,14 +135,14 @@ def test_what_nobody_waits_for_is_trained_while_the_caller_goes_on():
             first, *others = processes.begin(jobs[start : start + 2], jobs[start + 2 : start + 6])
             begun += others
             found |= zip(first.tasks, *processes.finish([first]), strict=True)
-        for portion, updates in zip(begun, processes.finish(begun), strict=True):
-            found |= zip(portion.tasks, updates, strict=True)
+        for batch, updates in zip(begun, processes.finish(begun), strict=True):
+            found |= zip(batch.tasks, updates, strict=True)
     assert len(begun) == 5
     for number, update in enumerate(expected):
         assert torch.equal(found[number].params, update.params)
 
 
-def test_a_failure_is_told_to_whoever_asks_for_its_portion():
+def test_a_failure_is_told_to_whoever_asks_for_its_batch():
     trainer = Trainer(task(plain), TrainSettings(), 1)
     good = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(2)]
     wrong = [(Job(0, 9, 1, 0, 9, 5), trainer.initial())]
@@ -158,9 +158,9 @@ def test_a_worker_that_dies_in_the_background_is_an_error_that_names_the_task():
     trainer = Trainer(task(crashing), TrainSettings(), 1)
     bad = [(Job(0, 7, 1, 0, 1, 5), trainer.initial())]
     with Processes(trainer, 2) as processes:
-        portions = processes.begin(bad, bad)
+        batches = processes.begin(bad, bad)
         with pytest.raises(FedpaceError, match="task 7 ended abruptly, with exit code 3"):
-            processes.finish(portions[:1])
+            processes.finish(batches[:1])
     assert multiprocessing.active_children() == []
 
 

@@ -11,7 +11,7 @@ from torch.nn.grad import conv2d_weight
 
 from fedpace.learn.many import kernels as package
 from fedpace.learn.many.executor import Serial
-from fedpace.learn.many.stacks import probe as stack_probe
+from fedpace.learn.many.stacks import plan as stack_plan
 from fedpace.learn.many.stacks.custom_kernels import Kernels, usable
 from fedpace.learn.many.stacks.stacked import Stacked
 from tests.learn.many.test_stack_replay import distance, every_depth, trainer_of
@@ -68,7 +68,7 @@ def kernels(monkeypatch):
     slow = Slow()
     monkeypatch.setattr(package, "convolution", slow, raising=False)
     monkeypatch.setattr(package, "normalisation", slow, raising=False)
-    monkeypatch.setattr(stack_probe, "usable", lambda device: True)
+    monkeypatch.setattr(stack_plan, "usable", lambda device: True)
     return slow
 
 

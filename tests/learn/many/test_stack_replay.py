@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from fedpace.learn.many.executor import Serial
-from fedpace.learn.many.stacks.compiled import Compiled
 from fedpace.learn.many.stacks.replay import Replay, room_for
 from fedpace.learn.many.stacks.stacked import Stacked
 from fedpace.learn.many.stacks.train import StackTrainer
@@ -137,43 +136,13 @@ def test_updates_have_memory_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("count", "fine", "coarse"),
-    [(1, 1, 1), (3, 4, 4), (8, 8, 8), (9, 16, 16), (17, 24, 32), (64, 64, 64), (100, 104, 128)],
+    ("count", "rows"), [(1, 1), (3, 4), (8, 8), (9, 16), (17, 24), (64, 64), (100, 104)]
 )
-def test_a_stack_has_room_for_its_jobs(count, fine, coarse):
-    assert (room_for(count, False), room_for(count, True)) == (fine, coarse)
+def test_a_stack_has_room_for_its_jobs(count, rows):
+    assert room_for(count) == rows
 
 
-def traced(graph):
-    """Stands in for the compiler."""
-    traced.graphs += 1
-    return graph
-
-
-@pytest.mark.parametrize("model", [plain, Swapped])
-def test_traced_gradients_are_those_of_the_model(model, monkeypatch):
-    trainer = trainer_of(model, options={"momentum": 0.9})
-    work = every_depth(trainer)
-    traced.graphs = 0
-    monkeypatch.setattr("fedpace.learn.many.stacks.stacked.Compiled", lambda one: Compiled(one, traced))
-    found = Stacked(trainer, "compiled").train(work)
-    assert distance(found, Serial(trainer).train(work)) < 1e-4
-    assert 1 <= traced.graphs <= 2
-
-
-def test_a_compiler_that_fails_is_done_without_and_a_warning_says_why(monkeypatch):
-    def broken(graph):
-        raise RuntimeError("no C++ compiler\nand more")
-
-    trainer = trainer_of(plain)
-    work = every_depth(trainer)
-    monkeypatch.setattr("fedpace.learn.many.stacks.stacked.Compiled", lambda one: Compiled(one, broken))
-    with pytest.warns(UserWarning, match="will not be compiled: no C\\+\\+ compiler$"):
-        found = Stacked(trainer, "compiled").train(work)
-    assert distance(found, Serial(trainer).train(work)) < 1e-4
-
-
-def test_a_layer_that_the_loss_does_not_use_stays_as_it_is(monkeypatch):
+def test_a_layer_that_the_loss_does_not_use_stays_as_it_is():
     class Unused(nn.Module):
         def __init__(self):
             super().__init__()
@@ -184,8 +153,5 @@ def test_a_layer_that_the_loss_does_not_use_stays_as_it_is(monkeypatch):
 
     trainer = trainer_of(Unused)
     work = jobs(trainer) * 3
-    monkeypatch.setattr("fedpace.learn.many.stacks.stacked.Compiled", lambda one: Compiled(one, traced))
-    traced.graphs = 0
-    found = Stacked(trainer, "compiled").train(work)
+    found = Stacked(trainer, capture=Again()).train(work)
     assert distance(found, Serial(trainer).train(work)) < 1e-4
-    assert traced.graphs

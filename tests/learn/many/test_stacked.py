@@ -146,7 +146,7 @@ def same_bits(found, expected):
 
 
 def both(trainer, work, **how):
-    executor = Stacked(trainer, how.pop("method", "stacked"), **how)
+    executor = Stacked(trainer, **how)
     found = executor.train(work)
     return executor, found, Serial(trainer).train(work)
 
@@ -213,7 +213,7 @@ def test_results_do_not_depend_on_what_is_trained_together(model, size):
     work = jobs(trainer) + jobs(trainer, depth=2) + jobs(trainer, depth=2, full_steps=1)
     _, found, expected = both(trainer, work, size=size)
     assert distance(found, expected) < 1e-4
-    backwards = Stacked(trainer, "stacked", size=4).train(work[::-1])[::-1]
+    backwards = Stacked(trainer, size=4).train(work[::-1])[::-1]
     assert distance(backwards, expected) < 1e-4
 
 
@@ -235,7 +235,7 @@ def test_a_stack_gets_shorter_as_clients_finish():
             (Job(client, client, steps, 0, 3, 2), trainer.initial())
             for client, steps in enumerate((1, 3, 3, 5))
         ]
-        executor = Stacked(trainer, "stacked")
+        executor = Stacked(trainer)
         executor.train(work)
         sizes.clear()
         executor.train(work)
@@ -302,13 +302,13 @@ def test_numbers_of_dense_layers_are_the_same_bits_whatever_else_is_in_the_stack
     assert same_bits([Stacked(trainer).train([one])[0] for one in work], expected)
 
 
-def test_the_method_one_by_one_gives_the_bits_of_a_trainer():
+def test_serial_training_gives_the_bits_of_a_trainer():
     trainer = trainer_of(plain)
-    work = jobs(trainer)
-    executor, found, expected = both(trainer, work, method="one by one")
-    assert same_bits(found, expected)
-    assert (executor.appetite, executor.notes) == (1, {})
+    work, executor = jobs(trainer), Serial(trainer)
+    assert same_bits(executor.train(work), [trainer.run(*one) for one in work])
+    assert executor.appetite == 1
     assert executor.train([]) == []
+    assert Stacked(trainer).train([]) == []
 
 
 def test_weights_generators_and_the_model_are_left_alone():
@@ -324,14 +324,14 @@ def test_weights_generators_and_the_model_are_left_alone():
 
 def test_an_update_does_not_keep_the_memory_of_its_stack():
     trainer = trainer_of(plain)
-    for update in Stacked(trainer, "stacked").train(jobs(trainer)):
+    for update in Stacked(trainer).train(jobs(trainer)):
         assert update.params.untyped_storage().nbytes() == update.params.nbytes
 
 
 def test_every_process_of_a_pool_can_stack_its_share():
     trainer = trainer_of(plain)
     work = jobs(trainer)
-    with Processes(trainer, 2, partial(Stacked, method="stacked", size=3)) as processes:
+    with Processes(trainer, 2, partial(Stacked, size=3)) as processes:
         assert processes.appetite == 6
         found = processes.train(work)
     assert 0 < distance(found, Serial(trainer).train(work)) < 1e-4
@@ -344,7 +344,7 @@ def test_impossible_jobs_are_refused(wrong, message):
     trainer = trainer_of(plain)
     work = [(replace(job, **wrong), weights) for job, weights in jobs(trainer)]
     with pytest.raises(PolicyError, match=message):
-        Stacked(trainer, "stacked").train(work)
+        Stacked(trainer).train(work)
     with pytest.raises(ConfigError, match="size is 0"):
         Stacked(trainer, size=0)
 
@@ -424,6 +424,6 @@ def test_images_of_the_shipped_models_are_stacked():
 
 def test_a_stack_is_as_large_as_cache_has_room_for():
     small, large = trainer_of(plain), trainer_of(lambda: nn.Linear(4, 10**5))
-    assert Stacked(small, "stacked").appetite == 128
-    assert Stacked(large, "stacked").appetite == 8
-    assert Stacked(large, "stacked", size=3).appetite == 3
+    assert Stacked(small).appetite == 128
+    assert Stacked(large).appetite == 8
+    assert Stacked(large, size=3).appetite == 3

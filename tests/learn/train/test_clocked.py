@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedpace.learn.model import clocked
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.settings import TrainSettings
+from fedpace.learn.train import clocked
 from fedpace.learn.train.profile import profile
 from tests.learn.learning_toys import plain
 

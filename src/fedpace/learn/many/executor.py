@@ -1,18 +1,18 @@
-"""Who may train jobs: what is asked of them all, and the simplest of them."""
+"""Executors: the protocol of all that train jobs, and the simplest of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.train.trainer import Job, Trainer
 
-Work = Sequence[tuple[Job, Weights]]
+Jobs = Sequence[tuple[Job, Weights]]
 """Jobs, each with the weights that it starts from."""
 
 _CHUNKS_A_WORKER = 4
@@ -34,28 +34,16 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Executor(Protocol):
-    """Trains jobs, each from its own weights; updates come back in the order of the jobs.
-
-    appetite: number of jobs below which it cannot use all that it has.
-    """
-
-    @property
-    def appetite(self) -> int: ...
-    def train(self, jobs: Work) -> list[Update]: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *failure: object) -> None: ...
-
-
 @dataclass(slots=True, eq=False)
-class Portion:
+class JobBatch:
     """Jobs that one worker trains in one go.
 
-    answer: their updates in their order, or what went wrong; None: they are not done yet.
+    places: their numbers among the jobs that were begun with it; answer: their updates in their order,
+    or what went wrong; None: they are not done yet.
     """
 
-    jobs: Work
+    jobs: Jobs
+    places: Sequence[int]
     answer: list[Update] | Exception | None = None
 
     @property
@@ -63,49 +51,61 @@ class Portion:
         return [job.task for job, _ in self.jobs]
 
 
-class Background(ABC):
-    """An Executor that may train while its caller goes on. appetite: as an Executor's."""
+class Executor(ABC):
+    """Trains jobs, each from its own weights; it may do so while its caller goes on.
+
+    appetite: number of jobs below which it cannot use all that it has.
+    """
 
     @property
     @abstractmethod
     def appetite(self) -> int: ...
 
     @abstractmethod
-    def begin(self, needed: Work, others: Work) -> list[Portion]:
+    def begin(self, needed: Jobs, others: Jobs) -> list[JobBatch]:
         """Begin with jobs that somebody will wait for, and with others for which nobody does yet."""
 
     @abstractmethod
-    def finish(self, portions: Sequence[Portion]) -> list[list[Update]]:
-        """Wait until portions are done: the updates of each. Raises what went wrong in one of them."""
+    def finish(self, batches: Sequence[JobBatch]) -> list[list[Update]]:
+        """Wait until batches are done: the updates of each. Raises what went wrong in one of them."""
+
+    def train(self, jobs: Jobs) -> list[Update]:
+        """Train jobs and wait for them; updates come back in the order of the jobs."""
+        batches = self.begin(jobs, ())
+        found: dict[int, Update] = {}
+        for batch, updates in zip(batches, self.finish(batches), strict=True):
+            found |= zip(batch.places, updates, strict=True)
+        return [found[place] for place in range(len(jobs))]
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all workers."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
 
 
-class AtOnce(Background):
-    """One that has no background: all is done when `begin` comes back."""
+class InlineExecutor(Executor):
+    """An executor without a background: all is done when `begin` comes back."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    @abstractmethod
+    def train(self, jobs: Jobs) -> list[Update]: ...
 
-    @property
-    def appetite(self) -> int:
-        return self._executor.appetite
-
-    def begin(self, needed: Work, others: Work) -> list[Portion]:
+    def begin(self, needed: Jobs, others: Jobs) -> list[JobBatch]:
         jobs = [*needed, *others]
-        return [Portion(jobs, self._executor.train(jobs))]
+        return [JobBatch(jobs, range(len(jobs)), self.train(jobs))]
 
-    def finish(self, portions: Sequence[Portion]) -> list[list[Update]]:
-        return answers_of(portions)
+    def finish(self, batches: Sequence[JobBatch]) -> list[list[Update]]:
+        return answers_of(batches)
 
-
-def answers_of(portions: Sequence[Portion]) -> list[list[Update]]:
-    """The updates of portions that are done, or the first thing that went wrong."""
-    for one in portions:
-        if isinstance(one.answer, Exception):
-            raise one.answer
-    return [one.answer for one in portions if isinstance(one.answer, list)]
+    def close(self) -> None:
+        pass
 
 
-class Serial:
+class Serial(InlineExecutor):
     """Trains one job after the other in this process; updates stay on the trainer's device."""
 
     appetite = 1
@@ -113,17 +113,16 @@ class Serial:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
-    def train(self, jobs: Work) -> list[Update]:
+    def train(self, jobs: Jobs) -> list[Update]:
         return [self._trainer.run(job, weights) for job, weights in jobs]
 
-    def close(self) -> None:
-        pass
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
+def answers_of(batches: Sequence[JobBatch]) -> list[list[Update]]:
+    """The updates of batches that are done, or the first thing that went wrong."""
+    for one in batches:
+        if isinstance(one.answer, Exception):
+            raise one.answer
+    return [one.answer for one in batches if isinstance(one.answer, list)]
 
 
 def chunks_of(jobs: Sequence[Job], workers: int, appetite: int) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Trains in processes of its own that end with this one. The results are the same bits."""
+"""Worker processes that train jobs and end with this process; results are the same bits."""
 
 import pickle
 from collections import deque
@@ -9,35 +9,33 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
-from typing import Self
 
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.learn.many import shared_memory as shared
 from fedpace.learn.many.executor import (
-    Background,
     Executor,
-    Portion,
+    JobBatch,
+    Jobs,
     Serial,
-    Work,
     answers_of,
     chunks_in_order,
     chunks_of,
 )
-from fedpace.learn.many.shared_memory import Blocks, Shelf, Sizes, Told, Trays
+from fedpace.learn.many.shared_memory import Blocks, ResultBuffers, Sizes, UpdateHeader, WeightCache
 from fedpace.learn.many.worker import packed, work
 from fedpace.learn.model.weights import Update
 from fedpace.learn.train.trainer import Trainer
 
 _JOBS_AHEAD = 512
-"""Most jobs of a worker that has several orders: what it is told and tells must fit into the pipe."""
+"""Most jobs of a worker with several orders: orders and answers must fit into the pipe."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """A portion that a worker has been told to train, and where its updates will lie."""
+    """A batch that a worker has been told to train, and where its updates will lie."""
 
-    portion: Portion
-    tray: SharedMemory
+    batch: JobBatch
+    results: SharedMemory
 
 
 @dataclass(slots=True)
@@ -50,10 +48,10 @@ class _Worker:
 
     @property
     def jobs(self) -> int:
-        return sum(len(order.portion.jobs) for order in self.orders)
+        return sum(len(order.batch.jobs) for order in self.orders)
 
 
-class Processes(Background):
+class Processes(Executor):
     """Trains in `workers` processes of one thread each; they start with the first jobs.
 
     The task's arrays, weights and updates lie in shared memory: nothing is copied for a task but its
@@ -69,7 +67,8 @@ class Processes(Background):
         end = trainer.layout.start(0)
         self._sizes = Sizes(end.counters, end.params, end.buffers)
         self._blocks = Blocks()
-        self._shelf, self._trays = Shelf(self._blocks, self._sizes), Trays(self._blocks, self._sizes)
+        self._weights = WeightCache(self._blocks, self._sizes)
+        self._results = ResultBuffers(self._blocks, self._sizes)
         try:
             self._packed = self._blocks.packed((trainer, within))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -80,41 +79,31 @@ class Processes(Background):
             ) from error
         self._count, self._each = workers, within(trainer).appetite
         self._workers: list[_Worker] = []
-        self._queue: deque[Portion] = deque()
+        self._queue: deque[JobBatch] = deque()
 
     @property
     def appetite(self) -> int:
         return self._count * self._each
 
-    def train(self, jobs: Work) -> list[Update]:
-        if not jobs:
-            return []
-        chunks = chunks_of([job for job, _ in jobs], self._count, self.appetite)
-        answers = self.finish(self._queued(jobs, chunks))
-        found: dict[int, Update] = {}
-        for chunk, updates in zip(chunks, answers, strict=True):
-            found |= dict(zip(chunk, updates, strict=True))
-        return [found[number] for number in range(len(jobs))]
-
-    def begin(self, needed: Work, others: Work) -> list[Portion]:
+    def begin(self, needed: Jobs, others: Jobs) -> list[JobBatch]:
         if others:
             chunks = chunks_in_order(len(needed) + len(others), self._count)
         else:
             chunks = chunks_of([job for job, _ in needed], self._count, self.appetite)
-        portions = self._queued([*needed, *others], chunks)
+        batches = self._queued([*needed, *others], chunks)
         with self._ended_if_broken_off():
             self._hand_out(1)
-        return portions
+        return batches
 
-    def finish(self, portions: Sequence[Portion]) -> list[list[Update]]:
+    def finish(self, batches: Sequence[JobBatch]) -> list[list[Update]]:
         with self._ended_if_broken_off():
-            while not _known(portions):
+            while not _known(batches):
                 self._hand_out(1)
                 self._listen()
-            for one in set(portions) & set(self._queue):  # where another one has failed
+            for one in set(batches) & set(self._queue):  # where another one has failed
                 self._queue.remove(one)
             self._hand_out(2)  # for the time that the caller is away
-        return answers_of(portions)
+        return answers_of(batches)
 
     def close(self) -> None:
         """End the processes; what they are at is wanted no more."""
@@ -128,12 +117,6 @@ class Processes(Background):
             worker.process.join()
         self._end()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
-
     @contextmanager
     def _ended_if_broken_off(self) -> Iterator[None]:
         """Workers that are at jobs whose answers nobody will take are ended."""
@@ -143,13 +126,13 @@ class Processes(Background):
             self._end()
             raise
 
-    def _queued(self, jobs: Work, chunks: Sequence[Sequence[int]]) -> list[Portion]:
-        portions = [Portion([jobs[number] for number in chunk]) for chunk in chunks]
-        self._queue.extend(portions)
-        return portions
+    def _queued(self, jobs: Jobs, chunks: Sequence[Sequence[int]]) -> list[JobBatch]:
+        batches = [JobBatch([jobs[place] for place in chunk], chunk) for chunk in chunks]
+        self._queue.extend(batches)
+        return batches
 
     def _hand_out(self, most: int) -> None:
-        """Give portions that wait to workers that have fewer orders than `most`."""
+        """Give batches that wait to workers that have fewer orders than `most`."""
         while self._queue:
             free = [worker for worker in self._started() if len(worker.orders) < most]
             worker = min(free, key=lambda one: one.jobs, default=None)
@@ -165,10 +148,10 @@ class Processes(Background):
         ready = wait([worker.line for worker in busy])
         for worker in (one for one in busy if one.line in ready):
             order = worker.orders[0]
-            order.portion.answer = self._answer(worker, order)
+            order.batch.answer = self._answer(worker, order)
             worker.orders.popleft()
-            self._trays.give_back(order.tray)
-            self._shelf.give_back([weights for _, weights in order.portion.jobs])
+            self._results.give_back(order.results)
+            self._weights.give_back([weights for _, weights in order.batch.jobs])
 
     def _started(self) -> list[_Worker]:
         spawn = get_context("spawn")
@@ -184,23 +167,23 @@ class Processes(Background):
                 continue
         return self._workers
 
-    def _send(self, worker: _Worker, portion: Portion) -> None:
-        tray = self._trays.take(len(portion.jobs))
-        starts = self._shelf.take([weights for _, weights in portion.jobs])
-        worker.orders.append(_Order(portion, tray))
+    def _send(self, worker: _Worker, batch: JobBatch) -> None:
+        results = self._results.take(len(batch.jobs))
+        starts = self._weights.take([weights for _, weights in batch.jobs])
+        worker.orders.append(_Order(batch, results))
         try:
-            worker.line.send_bytes(packed([job for job, _ in portion.jobs], starts, tray.name))
+            worker.line.send_bytes(packed([job for job, _ in batch.jobs], starts, results.name))
         except OSError:  # told by the answer that never comes
             return
 
     def _answer(self, worker: _Worker, order: _Order) -> list[Update] | Exception:
-        """What an order came to; raises where there is no worker any more."""
+        """Updates or error of an order; raises where there is no worker any more."""
         try:
-            answer: list[Told] | Exception = worker.line.recv()
+            answer: list[UpdateHeader] | Exception = worker.line.recv()
         except (EOFError, OSError) as error:
             worker.process.join()
-            at = shared.noted_task(order.tray)
-            which = f"task {at}" if at != shared.IDLE else f"tasks {sorted(order.portion.tasks)}"
+            at = shared.noted_task(order.results)
+            which = f"task {at}" if at != shared.IDLE else f"tasks {sorted(order.batch.tasks)}"
             raise FedpaceError(
                 f"the worker process that trained {which} ended abruptly, with exit code "
                 f"{worker.process.exitcode}. Use fewer workers if memory ran out; a script must keep "
@@ -209,8 +192,8 @@ class Processes(Background):
         if isinstance(answer, Exception):
             return answer
         return [
-            shared.read_update(order.tray, number, self._sizes, told)
-            for number, told in enumerate(answer)
+            shared.read_update(order.results, number, self._sizes, header)
+            for number, header in enumerate(answer)
         ]
 
     def _end(self) -> None:
@@ -224,7 +207,7 @@ class Processes(Background):
         self._blocks.close()
 
 
-def _known(portions: Sequence[Portion]) -> bool:
-    """Whether all are done, or one has failed."""
-    answers = [one.answer for one in portions]
+def _known(batches: Sequence[JobBatch]) -> bool:
+    """Say whether all batches are done, or one has failed."""
+    answers = [one.answer for one in batches]
     return None not in answers or any(isinstance(one, Exception) for one in answers)

@@ -1,25 +1,32 @@
-"""Who trains on a cluster: Ray's workers, of this machine or of many. The results are the same bits.
+"""Workers of a Ray cluster, on this machine or on many, that train jobs; results are the same bits.
 
 What a round has in common lies in Ray's object store: the task once a machine, weights once a version.
 """
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 
 from fedpace.core.errors import ConfigError, FedpaceError, needs_extra
-from fedpace.learn.many.executor import Executor, Serial, chunks_of, single_thread
+from fedpace.learn.many.executor import (
+    Executor,
+    InlineExecutor,
+    Jobs,
+    Serial,
+    chunks_of,
+    single_thread,
+)
 from fedpace.learn.model.arrays import Arrays, arrays_to_update, update_to_arrays, weights_to_arrays
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.train.trainer import Job, Trainer
 
 
-class RayWorkers:
+class RayWorkers(InlineExecutor):
     """Trains in `workers` actors of one thread each, which need a core, and a GPU if they use one.
 
     The cluster is that of RAY_ADDRESS, or one on this machine that ends with the run.
@@ -54,7 +61,7 @@ class RayWorkers:
     def appetite(self) -> int:
         return len(self._actors) * self._each
 
-    def train(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
+    def train(self, jobs: Jobs) -> list[Update]:
         if not jobs:
             return []
         ray, workers = self._ray, len(self._actors)
@@ -86,13 +93,7 @@ class RayWorkers:
         if self._started:
             self._ray.shutdown()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
-
-    def _taken(self, ready: Any, jobs: Sequence[tuple[Job, Weights]], chunk: list[int]) -> list[Update]:
+    def _taken(self, ready: Any, jobs: Jobs, chunk: list[int]) -> list[Update]:
         try:
             answer: list[Arrays] | Exception = self._ray.get(ready)
         except self._ray.exceptions.RayError as error:
@@ -105,7 +106,7 @@ class RayWorkers:
 
 
 class _Actor:
-    """In a worker of the cluster."""
+    """The executor inside a worker of the cluster."""
 
     def __init__(self, packed: tuple[Trainer, Callable[[Trainer], Executor]]) -> None:
         warnings.filterwarnings("ignore", message=".*not writable")  # nothing writes to what is stored

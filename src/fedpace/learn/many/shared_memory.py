@@ -1,4 +1,4 @@
-"""Memory that several processes see: arrays of a task, weights of versions, and updates that come back.
+"""Shared memory of worker processes: a task's arrays, weights by version, and updates.
 
 The parent makes all blocks and removes them; workers attach to them by name.
 """
@@ -26,7 +26,7 @@ IDLE = -1
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers of each kind that a model has: int64, float32 and float32."""
+    """Counts of a model's numbers by kind: int64, float32 and float32."""
 
     counters: int
     params: int
@@ -38,12 +38,12 @@ class Sizes:
 
     @property
     def update_bytes(self) -> int:
-        """With a gradient; a multiple of what an int64 wants."""
+        """Bytes with a gradient, rounded up to what an int64 wants."""
         return -(-(self.weights_bytes + 4 * self.params) // 8) * 8
 
 
-class Told(NamedTuple):
-    """An update but for its vectors, whose lengths are here: counters, params, buffers, gradient."""
+class UpdateHeader(NamedTuple):
+    """An update without its vectors. lengths: theirs, counters, params, buffers, gradient."""
 
     depth: int
     effort: float
@@ -53,7 +53,7 @@ class Told(NamedTuple):
 
 
 class Blocks:
-    """The parent's blocks."""
+    """All blocks of shared memory that the parent has made."""
 
     def __init__(self) -> None:
         self._all: dict[str, SharedMemory] = {}
@@ -92,65 +92,65 @@ class _Packer(pickle.Pickler):
         return _attached_array, (block.name, obj.shape, obj.dtype.str)
 
 
-class Shelf:
-    """Weights in shared memory, each version once; a place that nobody uses is there for others."""
+class WeightCache:
+    """Weights in shared memory, each version once; a block that nobody uses is used again."""
 
     def __init__(self, blocks: Blocks, sizes: Sizes) -> None:
         self._blocks, self._sizes = blocks, sizes
-        self._places: dict[int, tuple[Weights, SharedMemory]] = {}  # held, so that an id stays theirs
+        self._held: dict[int, tuple[Weights, SharedMemory]] = {}  # held, so that an id stays theirs
         self._users: Counter[int] = Counter()
 
     def take(self, weights: Sequence[Weights]) -> list[str]:
         """The name of the block that holds each, which stays until it is given back."""
         self._users.update(map(id, weights))
         for one in weights:
-            if id(one) not in self._places:
+            if id(one) not in self._held:
                 block = self._free() or self._blocks.new(self._sizes.weights_bytes)
                 _write(block, 0, [one.counters, one.params, one.buffers])
-                self._places[id(one)] = one, block
-        return [self._places[id(one)][1].name for one in weights]
+                self._held[id(one)] = one, block
+        return [self._held[id(one)][1].name for one in weights]
 
     def give_back(self, weights: Sequence[Weights]) -> None:
         self._users.subtract(map(id, weights))
 
     def _free(self) -> SharedMemory | None:
-        """The place that has been there for longest of those that nobody uses."""
-        key = next((key for key in self._places if not self._users[key]), None)
+        """The oldest block that nobody uses."""
+        key = next((key for key in self._held if not self._users[key]), None)
         if key is None:
             return None
         del self._users[key]
-        return self._places.pop(key)[1]
+        return self._held.pop(key)[1]
 
 
-class Trays:
-    """Blocks for the updates of one order each, used again."""
+class ResultBuffers:
+    """Blocks for the updates of one order each, used again and again."""
 
     def __init__(self, blocks: Blocks, sizes: Sizes) -> None:
         self._blocks, self._sizes = blocks, sizes
         self._free: list[SharedMemory] = []
 
     def take(self, jobs: int) -> SharedMemory:
-        """One with room for the updates of so many jobs, and with no task noted."""
+        """A block with room for the updates of so many jobs, and with no task noted."""
         size = 8 + jobs * self._sizes.update_bytes
-        tray = next((one for one in self._free if one.size >= size), None)
-        if tray is not None:
-            self._free.remove(tray)
+        block = next((one for one in self._free if one.size >= size), None)
+        if block is not None:
+            self._free.remove(block)
         else:
             small = self._free.pop() if self._free else None
             if small is not None:
                 self._blocks.drop(small)
                 size = max(size, 2 * small.size)
-            tray = self._blocks.new(size)
-        note_task(tray, IDLE)
-        return tray
+            block = self._blocks.new(size)
+        note_task(block, IDLE)
+        return block
 
-    def give_back(self, tray: SharedMemory) -> None:
-        self._free.append(tray)
+    def give_back(self, block: SharedMemory) -> None:
+        self._free.append(block)
 
 
-def read_update(block: SharedMemory, number: int, sizes: Sizes, told: Told) -> Update:
+def read_update(block: SharedMemory, number: int, sizes: Sizes, header: UpdateHeader) -> Update:
     """A copy of the update that `write_update` has put into place `number`."""
-    lengths, at = told.lengths, 8 + number * sizes.update_bytes
+    lengths, at = header.lengths, 8 + number * sizes.update_bytes
     counters = _copy(block, at, lengths[0], np.int64)
     params = _copy(block, at + counters.nbytes, lengths[1], np.float32)
     at += counters.nbytes + params.nbytes
@@ -158,11 +158,18 @@ def read_update(block: SharedMemory, number: int, sizes: Sizes, told: Told) -> U
     slope = lengths[3]
     gradient = None if slope is None else _copy(block, at + buffers.nbytes, slope, np.float32)
     return Update(
-        told.depth, params, buffers, counters, told.effort, told.width, told.estimates, gradient
+        header.depth,
+        params,
+        buffers,
+        counters,
+        header.effort,
+        header.width,
+        header.estimates,
+        gradient,
     )
 
 
-def write_update(block: SharedMemory, number: int, sizes: Sizes, update: Update) -> Told:
+def write_update(block: SharedMemory, number: int, sizes: Sizes, update: Update) -> UpdateHeader:
     """Put the update's vectors into place `number` of a block that begins with a task's number."""
     vectors = [update.counters, update.params, update.buffers]
     if update.gradient is not None:
@@ -170,11 +177,11 @@ def write_update(block: SharedMemory, number: int, sizes: Sizes, update: Update)
     _write(block, 8 + number * sizes.update_bytes, vectors)
     slope = None if update.gradient is None else len(update.gradient)
     lengths = len(update.counters), len(update.params), len(update.buffers), slope
-    return Told(update.depth, update.effort, update.width, update.estimates, lengths)
+    return UpdateHeader(update.depth, update.effort, update.width, update.estimates, lengths)
 
 
 def note_task(block: SharedMemory, task: int) -> None:
-    """Say which task the worker is at."""
+    """Note which task the worker is at."""
     np.ndarray(1, np.int64, block.buf)[0] = task
 
 
@@ -182,8 +189,8 @@ def noted_task(block: SharedMemory) -> int:
     return int(np.ndarray(1, np.int64, block.buf)[0])
 
 
-class Attached:
-    """A worker's side: blocks by name, each mapped once."""
+class AttachedBlocks:
+    """Blocks of the parent as a worker sees them, by name, each mapped once."""
 
     def __init__(self) -> None:
         self._all: dict[str, SharedMemory] = {}

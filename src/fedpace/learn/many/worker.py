@@ -1,4 +1,4 @@
-"""What runs in a worker process: orders come through a pipe, results go back through shared memory."""
+"""The loop of a worker process: orders come by a pipe, updates go back through shared memory."""
 
 import os
 import pickle
@@ -13,13 +13,13 @@ from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.host import end_with_parent
 from fedpace.learn.many import shared_memory as shared
 from fedpace.learn.many.executor import Executor, single_thread
-from fedpace.learn.many.shared_memory import Attached, Sizes, Told
+from fedpace.learn.many.shared_memory import AttachedBlocks, Sizes, UpdateHeader
 from fedpace.learn.train.job import Job
 
 _values = attrgetter(*(field.name for field in fields(Job)))
 
 
-class Order(NamedTuple):
+class PackedJobs(NamedTuple):
     """Jobs as plain values, which take a tenth of the time of a Job on the way.
 
     starts: for each the block of the weights that it begins with; results: the block for updates.
@@ -31,8 +31,8 @@ class Order(NamedTuple):
 
 
 def packed(jobs: list[Job], starts: list[str], results: str) -> bytes:
-    """An order as it goes through the pipe."""
-    return pickle.dumps(Order([_values(job) for job in jobs], starts, results))
+    """Bytes of an order, as they go through the pipe."""
+    return pickle.dumps(PackedJobs([_values(job) for job in jobs], starts, results))
 
 
 def work(line: Connection, sizes: Sizes) -> None:
@@ -40,7 +40,7 @@ def work(line: Connection, sizes: Sizes) -> None:
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the workers
     single_thread()
-    made, attached = _made(line.recv_bytes()), Attached()
+    made, attached = _made(line.recv_bytes()), AttachedBlocks()
     while order := line.recv_bytes():
         try:
             if isinstance(made, Exception):
@@ -48,7 +48,7 @@ def work(line: Connection, sizes: Sizes) -> None:
             line.send_bytes(pickle.dumps(_carried_out(made, pickle.loads(order), attached, sizes)))
         except Exception as error:
             error.add_note(traceback.format_exc())
-            line.send_bytes(_told(error))
+            line.send_bytes(_packed_error(error))
     os._exit(0)  # arrays still lie in blocks, which the interpreter would complain about
 
 
@@ -64,22 +64,24 @@ def _made(what: bytes) -> Executor | ConfigError:
         )
 
 
-def _carried_out(executor: Executor, order: Order, attached: Attached, sizes: Sizes) -> list[Told]:
+def _carried_out(
+    executor: Executor, order: PackedJobs, attached: AttachedBlocks, sizes: Sizes
+) -> list[UpdateHeader]:
     block = attached.block(order.results)
     starts = {name: attached.weights(name, sizes) for name in set(order.starts)}
     jobs = zip(order.jobs, order.starts, strict=True)
     work = [(Job(*values), starts[name]) for values, name in jobs]
-    told: list[Told] = []
+    headers: list[UpdateHeader] = []
     # An executor that trains one by one is given one job at a time, so that a crash names its task.
     groups = [work] if executor.appetite > 1 else [[one] for one in work]
     for group in groups:
         shared.note_task(block, group[0][0].task if len(group) == 1 else shared.IDLE)
         for update in executor.train(group):
-            told.append(shared.write_update(block, len(told), sizes, update))
-    return told
+            headers.append(shared.write_update(block, len(headers), sizes, update))
+    return headers
 
 
-def _told(error: Exception) -> bytes:
+def _packed_error(error: Exception) -> bytes:
     try:
         what = pickle.dumps(error)
         pickle.loads(what)  # an error whose arguments are not its message's cannot be read

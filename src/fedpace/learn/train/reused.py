@@ -1,7 +1,9 @@
 """Client optimisers that are made once and become new again for each task, in the same memory."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +12,9 @@ from torch.optim import Optimizer
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
 from fedpace.learn.train.steps import Part
+
+State = defaultdict[Tensor, Any]
+"""An optimiser's state, by parameter."""
 
 
 def capturable(settings: TrainSettings) -> TrainSettings | None:
@@ -38,19 +43,29 @@ def with_moving_lr(settings: TrainSettings) -> TrainSettings:
     return replace(settings, options={**options, "fused": True})
 
 
+def new_state(settings: TrainSettings, params: Sequence[Tensor]) -> State:
+    """An optimiser's state, made by a step without gradients, which may decay `params`."""
+    optimiser = client_optimiser(settings, params, settings.lr)
+    for param in params:
+        param.grad = torch.zeros_like(param)
+    optimiser.step()
+    optimiser.zero_grad()
+    return optimiser.state
+
+
+def tensors_of(state: State) -> list[Tensor]:
+    """All tensors of an optimiser's state."""
+    return [t for one in state.values() for t in one.values() if isinstance(t, Tensor)]
+
+
 class Reused:
     """Optimisers for every depth over one state that stays where it is in memory."""
 
     def __init__(self, settings: TrainSettings, params: Sequence[Tensor]) -> None:
-        """Makes the state by a step without gradients, which may decay `params`: load them later."""
+        """Make the state by `new_state`: load `params` later."""
         self._settings = settings
         self._by_depth: dict[int, Optimizer] = {}
-        whole = client_optimiser(settings, params, settings.lr)
-        for param in params:
-            param.grad = torch.zeros_like(param)
-        whole.step()
-        whole.zero_grad()
-        self._state = whole.state
+        self._state = new_state(settings, params)
 
     def at(self, part: Part) -> Optimizer:
         """The optimiser of what the part trains."""
@@ -61,8 +76,8 @@ class Reused:
         return self._by_depth[part.depth]
 
     def tensors(self) -> list[Tensor]:
-        """All that the state holds."""
-        return [t for one in self._state.values() for t in one.values() if isinstance(t, Tensor)]
+        """All tensors that the state holds."""
+        return tensors_of(self._state)
 
     def reset(self) -> None:
         """Make the optimisers new."""

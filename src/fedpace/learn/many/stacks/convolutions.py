@@ -4,7 +4,6 @@ torch makes a grouped convolution of them, which cuDNN computes client by client
 one order of memory to another.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,7 +35,7 @@ def convolve(
     return _of_one(x, weight, bias, down, _pair(padding), exact)
 
 
-class _Stacked(Function):
+class StackedConvolution(Function):
     """The convolutions of all clients: [clients, samples, channels, height, width]."""
 
     @staticmethod
@@ -49,9 +48,8 @@ class _Stacked(Function):
         exact: bool,
     ) -> Tensor:
         sides = zip(x.shape[3:], weights.shape[3:], padding, strict=True)
-        size = [(side + 2 * more - high) // stride + 1 for side, high, more in sides]
-        found: Tensor = _convolve(x, weights, bias, stride, padding, size, exact)
-        return found
+        height, width = ((side + 2 * more - high) // stride + 1 for side, high, more in sides)
+        return _convolve(x, weights, bias, stride, padding, (height, width), exact)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -61,21 +59,26 @@ class _Stacked(Function):
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
+        from fedpace.learn.many.kernels import convolution
+
         (x, weights), (stride, padding, exact) = ctx.saved_tensors, ctx.how
-        high, wide = weights.shape[3:]
+        (high, wide), (height, width) = weights.shape[3:], x.shape[3:]
         found: list[Tensor | None] = [None, None, None]
         if ctx.needs_input_grad[0]:
             turned = weights.transpose(1, 2).flip(-1, -2)
             rest = high - 1 - padding[0], wide - 1 - padding[1]
-            found[0] = _convolve(_apart(slopes, stride), turned, None, 1, rest, x.shape[3:], exact)
+            apart = _apart(slopes, stride)
+            found[0] = _convolve(apart, turned, None, 1, rest, (height, width), exact)
         if ctx.needs_input_grad[1]:
-            found[1] = _weights_of(x, slopes, high, wide, stride, padding, exact)
+            whole = x.contiguous(), slopes.contiguous()
+            slope = convolution.weights_of(*whole, high, wide, stride, padding, exact)
+            found[1] = slope.to(x.dtype)
         if ctx.biased and ctx.needs_input_grad[2]:
             found[2] = slopes.sum((1, 3, 4))
         return *found, None, None, None
 
 
-_of_one = in_stack(_Stacked.apply, 3)
+_of_one = in_stack(StackedConvolution.apply, 3)
 
 
 def _apart(slopes: Tensor, stride: int) -> Tensor:
@@ -88,74 +91,21 @@ def _apart(slopes: Tensor, stride: int) -> Tensor:
     return found
 
 
-# Operators of their own, so that torch.compile takes them as they are.
-
-
-@torch.library.custom_op("fedpace::convolve", mutates_args=())
 def _convolve(
     x: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     stride: int,
-    padding: Sequence[int],
-    size: Sequence[int],
+    padding: tuple[int, int],
+    size: tuple[int, int],
     exact: bool,
 ) -> Tensor:
     from fedpace.learn.many.kernels import convolution
 
     bias = None if bias is None else bias.contiguous()
     return convolution.convolve(
-        x.contiguous(),
-        weights.contiguous(),
-        bias,
-        stride,
-        (padding[0], padding[1]),
-        (size[0], size[1]),
-        exact,
+        x.contiguous(), weights.contiguous(), bias, stride, padding, size, exact
     )
-
-
-@_convolve.register_fake
-def _(
-    x: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    stride: int,
-    padding: Sequence[int],
-    size: Sequence[int],
-    exact: bool,
-) -> Tensor:
-    return x.new_empty((*x.shape[:2], weights.shape[1], *size))
-
-
-@torch.library.custom_op("fedpace::convolution_weights", mutates_args=())
-def _weights_of(
-    x: Tensor,
-    slopes: Tensor,
-    high: int,
-    wide: int,
-    stride: int,
-    padding: Sequence[int],
-    exact: bool,
-) -> Tensor:
-    from fedpace.learn.many.kernels import convolution
-
-    at = padding[0], padding[1]
-    found = convolution.weights_of(x.contiguous(), slopes.contiguous(), high, wide, stride, at, exact)
-    return found.to(x.dtype)
-
-
-@_weights_of.register_fake
-def _(
-    x: Tensor,
-    slopes: Tensor,
-    high: int,
-    wide: int,
-    stride: int,
-    padding: Sequence[int],
-    exact: bool,
-) -> Tensor:
-    return x.new_empty((x.shape[0], slopes.shape[2], x.shape[2], high, wide))
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -1,51 +1,56 @@
-"""Which jobs may lie in one stack, and how many of them do."""
+"""Groups jobs into stacks, by what the jobs of a stack must have in common."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
-
 from fedpace.core.schedule import step_size
+from fedpace.learn.many.executor import Jobs
+from fedpace.learn.many.stacks.plan import JobKind
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.job import Job
 
-_CPU_BYTES = 8 * 2**20
-"""A stack on a CPU should stay in the cache: 25 to 30 models of 26 thousand parameters."""
 
-_MOST, _FEWEST = 128, 8
-
-
-class Shape(NamedTuple):
-    """What the jobs of a stack have in common; the number of steps is not in it."""
+class JobShape(NamedTuple):
+    """Numbers that the jobs of a stack have in common; the number of steps is not one of them."""
 
     batch_size: int
     depth: int
     full_steps: int
     lr: float
 
+    @property
+    def kind(self) -> JobKind:
+        return JobKind(self.batch_size, self.depth, self.full_steps > 0)
 
-def shape_of(job: Job, layers: int, settings: TrainSettings) -> Shape | None:
-    """None for jobs that are never stacked: thinner models, stopped last steps, estimates.
+    def in_full(self, layers: int) -> "JobShape":
+        """The shape of jobs beside which these lie, in a stack of models that are trained in full."""
+        return self._replace(depth=layers, full_steps=0)
+
+
+def shape_of(job: Job, layers: int, settings: TrainSettings) -> JobShape | None:
+    """A job's shape; None for jobs that are never stacked: thinner models, stopped steps, estimates.
 
     layers: of the model; full steps of a job that trains all of them are steps like the others.
     """
     if job.width is not None or job.last_depth is not None or job.estimate is not None:
         return None
     lr = step_size(settings.lr, settings.decay, job.version)
-    return Shape(job.batch_size, job.depth, job.full_steps if job.depth < layers else 0, lr)
+    return JobShape(job.batch_size, job.depth, job.full_steps if job.depth < layers else 0, lr)
 
 
-def stacks(jobs: Sequence[Job], numbers: Sequence[int], most: int) -> list[list[int]]:
-    """`numbers` of jobs in stacks of about equal size, `most` at most, with similar steps in each."""
-    ordered = sorted(numbers, key=lambda number: -jobs[number].steps)
+def stacks(jobs: Jobs, numbers: Sequence[int], most: int) -> list[list[int]]:
+    """`numbers` of jobs in stacks of about equal size, `most` at most, with similar steps in each.
+
+    Jobs with most steps come first; among equals, those of one version lie together.
+    """
+    ordered = sorted(numbers, key=lambda number: -jobs[number][0].steps)
     count = -(-len(ordered) // most)
     cuts = [len(ordered) * at // count for at in range(count + 1)]
-    return [ordered[cuts[at] : cuts[at + 1]] for at in range(count)]
+    return [_alike_together(jobs, ordered[cuts[at] : cuts[at + 1]]) for at in range(count)]
 
 
-def stack_size(job_bytes: int, device: torch.device) -> int:
-    """How many jobs a stack has at most, where each takes so many bytes."""
-    if device.type == "cpu":
-        return min(max(_CPU_BYTES // job_bytes, _FEWEST), _MOST)
-    free, _ = torch.cuda.mem_get_info(device)
-    return min(max(free // 4 // job_bytes, 1), _MOST)
+def _alike_together(jobs: Jobs, numbers: list[int]) -> list[int]:
+    versions: dict[int, int] = {}
+    for number in numbers:
+        versions.setdefault(id(jobs[number][1]), len(versions))
+    return sorted(numbers, key=lambda n: (-jobs[n][0].steps, versions[id(jobs[n][1])]))

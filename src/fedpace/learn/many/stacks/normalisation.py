@@ -37,15 +37,17 @@ def _power_of_2(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-class _Stacked(Function):
+class StackedNormalisation(Function):
     """The normalisations of all clients: [clients, samples, channels, places]."""
 
     @staticmethod
     def forward(
         x: Tensor, factors: Tensor, shifts: Tensor, groups: int, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        found: tuple[Tensor, Tensor, Tensor] = _normalise(x, factors, shifts, groups, eps)
-        return found
+        from fedpace.learn.many.kernels import normalisation
+
+        whole = x.contiguous(), factors.contiguous(), shifts.contiguous()
+        return normalisation.normalise(*whole, groups, eps)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -56,50 +58,15 @@ class _Stacked(Function):
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor, *_: Any) -> tuple[Any, ...]:
-        return *_slopes_of(*ctx.saved_tensors, slopes), None, None
+        from fedpace.learn.many.kernels import normalisation
+
+        whole = [one.contiguous() for one in (*ctx.saved_tensors, slopes)]
+        return *normalisation.slopes_of(*whole), None, None
 
 
 def _together(*given: Any) -> Tensor:
-    found: Tensor = _Stacked.apply(*given)[0]  # type: ignore[no-untyped-call]
+    found: Tensor = StackedNormalisation.apply(*given)[0]  # type: ignore[no-untyped-call]
     return found
 
 
 _of_one = in_stack(_together, 3)
-
-# Operators of their own, so that torch.compile takes them as they are.
-
-
-@torch.library.custom_op("fedpace::normalise", mutates_args=())
-def _normalise(
-    x: Tensor, factors: Tensor, shifts: Tensor, groups: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    from fedpace.learn.many.kernels import normalisation
-
-    return normalisation.normalise(
-        x.contiguous(), factors.contiguous(), shifts.contiguous(), groups, eps
-    )
-
-
-@_normalise.register_fake
-def _(
-    x: Tensor, factors: Tensor, shifts: Tensor, groups: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    means, scales = (x.new_empty((*x.shape[:2], groups), dtype=torch.float32) for _ in range(2))
-    return x.new_empty(x.shape, dtype=torch.float32), means, scales
-
-
-@torch.library.custom_op("fedpace::normalisation_slopes", mutates_args=())
-def _slopes_of(
-    x: Tensor, factors: Tensor, means: Tensor, scales: Tensor, slopes: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    from fedpace.learn.many.kernels import normalisation
-
-    whole = [one.contiguous() for one in (x, factors, means, scales, slopes)]
-    return normalisation.slopes_of(*whole)
-
-
-@_slopes_of.register_fake
-def _(
-    x: Tensor, factors: Tensor, means: Tensor, scales: Tensor, slopes: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), torch.empty_like(factors), torch.empty_like(factors)

@@ -1,35 +1,21 @@
-"""Whether a model can be trained in stacks, how, and what one job of a stack takes.
+"""Tries whether a model can be trained in a stack, and counts what one job of a stack takes.
 
 It is tried rather than read off the model's modules: one pass alone and one in a stack, from the
 initial weights and on the task's first samples, so that the answer does not depend on earlier jobs.
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn.functional import cross_entropy
 
-from fedpace.learn.device import at_work, drawing, open_device
-from fedpace.learn.many.stacks.chain import chain_of
-from fedpace.learn.many.stacks.custom_kernels import usable
-from fedpace.learn.many.stacks.groups import stack_size
-from fedpace.learn.many.stacks.stack import Batch, Stack
-from fedpace.learn.many.stacks.steps import (
-    ELEMENTWISE,
-    Chained,
-    Descent,
-    Gradients,
-    Optimised,
-    StackSteps,
-    Vmapped,
-    plain_descent,
-)
+from fedpace.learn.device import at_work, open_device
+from fedpace.learn.many.stacks.stack import Stack, StackBatch
+from fedpace.learn.many.stacks.steps import Gradients
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.train.steps import Part
 from fedpace.learn.train.trainer import Trainer
@@ -45,100 +31,7 @@ class CannotStack(Exception):
     """Says why jobs of a shape are trained one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How jobs are stacked: by which steps, filled up or not, and how many of them at most.
-
-    gradients: those that the steps follow; mixed: whether jobs of other depths may lie beside them, in
-    a stack that is trained in full.
-    """
-
-    steps: StackSteps
-    padded: bool
-    size: int
-    gradients: Gradients
-    mixed: bool
-
-
-class Ways:
-    """Finds the ways of a trainer's jobs. mixed: prefer stacks that hold jobs of all depths."""
-
-    def __init__(self, trainer: Trainer, mixed: bool) -> None:
-        self._trainer, self._mixed = trainer, mixed
-        self._device = open_device(trainer.device)
-        self._row = chain_of(trainer)
-        task, body = trainer.task, trainer.body(None)
-        names = [name for layer in body.layout.layers for name in layer.params]
-        grouped = Vmapped(body.model, task.loss, names)
-        self._gradients: Gradients = grouped if self._row is None else Chained(self._row)
-        self._instead: Gradients | None = None  # of our own kernels, where they do not do
-        if self._row is None and usable(self._device):
-            self._gradients = Vmapped(body.model, task.loss, names, kernels=True)
-            self._instead = grouped
-        self._probes: dict[int, _Probe] = {}
-        self._full: dict[int, Way | CannotStack] = {}
-
-    def find(self, batch_size: int, depth: int, after_full: bool) -> Way:
-        """The way for jobs that train the last `depth` layers, or CannotStack.
-
-        after_full: steps of the full model come before.
-        """
-        settings, body = self._trainer.settings, self._trainer.body(None)
-        if settings.optimiser not in ELEMENTWISE or settings.options.get("differentiable"):
-            raise CannotStack(f"optimiser {settings.optimiser} is not known to work number by number")
-        with at_work(self._device), drawing(self._device, 0):
-            full = self._in_full(batch_size)
-            if depth == body.layout.depth:
-                if isinstance(full, CannotStack):
-                    raise full
-                return full
-            if isinstance(full, Way) and full.mixed and self._probes[batch_size].as_in_full(depth):
-                return full
-            depths = {depth, body.layout.depth} if after_full else {depth}
-            return self._way(_Probe(self._trainer, self._gradients, batch_size), depths)
-
-    def _in_full(self, batch_size: int) -> Way | CannotStack:
-        """The way for jobs that train all layers."""
-        if batch_size not in self._full:
-            found = self._tried(batch_size)
-            if isinstance(found, CannotStack) and self._instead is not None and not self._full:
-                self._gradients, self._instead = self._instead, None
-                found, reason = self._tried(batch_size), found
-                if isinstance(found, Way):
-                    warnings.warn(f"stacks will be slow, our kernels fail: {reason}", stacklevel=2)
-            self._full[batch_size] = found
-        return self._full[batch_size]
-
-    def _tried(self, batch_size: int) -> Way | CannotStack:
-        probe = self._probes[batch_size] = _Probe(self._trainer, self._gradients, batch_size)
-        try:
-            found = self._way(probe, {self._trainer.layout.depth})
-            return replace(found, mixed=self._mixed and found.padded)
-        except CannotStack as reason:
-            return reason
-
-    def _way(self, probe: "_Probe", depths: Iterable[int]) -> Way:
-        """For jobs that train so many layers, at one time or another."""
-        settings, task, body = self._trainer.settings, self._trainer.task, self._trainer.body(None)
-        for depth in depths:
-            probe.check(depth)
-        padded = self._row is not None or (
-            task.loss is cross_entropy
-            and task.train[1].dtype == torch.int64
-            and all(probe.independent(depth) for depth in depths)
-        )
-        steps: StackSteps = (
-            Optimised(self._gradients, settings)
-            if self._row is None or not plain_descent(settings)
-            else Descent(self._row, settings)
-        )
-        numbers = sum(p.numel() * p.element_size() for p in body.bound.params(body.layout.depth))
-        copies = 2 if self._device.type == "cpu" else 5  # a replayed stack keeps state and beginnings
-        size = stack_size(copies * numbers + probe.saved, self._device)
-        return Way(steps, padded, size, self._gradients, mixed=False)
-
-
-class _Probe:
+class Probe:
     """A few samples, alone in float32, and in a stack.
 
     saved: bytes that a forward pass over a whole batch keeps for the backward pass, but for weights.
@@ -172,12 +65,12 @@ class _Probe:
             raise CannotStack("gradients in a stack are not those of the model alone")
 
     def as_in_full(self, depth: int) -> bool:
-        """Whether gradients of the last layers are those of the stack that was checked last."""
+        """Say whether gradients of the last layers are those of the stack that was checked last."""
         expected = self._alone(self._body.cut(depth))
         return self._close(self._last[len(self._last) - len(expected) :], expected)
 
     def independent(self, depth: int) -> bool:
-        """Whether what the model says about a sample is the same beside other samples."""
+        """Say whether the model's output for a sample is the same beside other samples."""
         if len(self._inputs) < 2:
             return False
         other = self._inputs.clone()
@@ -190,7 +83,7 @@ class _Probe:
         return torch.allclose(here[:-1], there[:-1], rtol=1e-3, atol=1e-4)
 
     def _close(self, found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:
-        """All in one: the gradient of a bias that has no effect is nothing but rounding."""
+        """Compare all in one: the gradient of a bias that has no effect is nothing but rounding."""
         if [one is None for one in found] != [one is None for one in expected]:
             return False
         each = zip(found, expected, strict=True)
@@ -214,11 +107,12 @@ class _Probe:
             return torch.autograd.grad(value, part.trained, allow_unused=True)
 
     def _stacked(self, part: Part) -> Sequence[Tensor | None]:
-        """Of the first of two jobs; the other one has other weights."""
+        """Gradients of the first of two jobs; the other one has other weights."""
         old = self._old
         other = Weights(old.params / 2, old.buffers, old.counters)
-        stack = Stack(self._body.bound, [old, other])
-        pair = Batch(*(torch.stack([one, one.flip(0)]) for one in (self._inputs, self._targets)))
+        stack = Stack(self._body.bound, 2)
+        stack.load([old, other])
+        pair = StackBatch(*(torch.stack([one, one.flip(0)]) for one in (self._inputs, self._targets)))
         with part, at_work(self._device, self._precision):
             found = self._gradients(part, stack.params, stack.buffers, pair)
         return [None if one is None else one[0] for one in found]

@@ -10,7 +10,7 @@ done train on until the stack is cut to the next size: a graph exists for a few 
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,28 +19,25 @@ from torch.optim import Optimizer
 
 from fedpace.core.schedule import step_size
 from fedpace.learn.device import at_work, open_device, upload
-from fedpace.learn.many.stacks.stack import IGNORED, Batch, alike_together, fill, places_of
-from fedpace.learn.many.stacks.steps import Gradients
-from fedpace.learn.model.weights import Update, Weights
-from fedpace.learn.settings import TrainSettings
+from fedpace.learn.many.executor import Jobs
+from fedpace.learn.many.stacks.stack import IGNORED, Stack, StackBatch, places_of
+from fedpace.learn.many.stacks.steps import Gradients, first_rows
+from fedpace.learn.model.weights import Update
 from fedpace.learn.train.graphs import CannotCapture, Capture
 from fedpace.learn.train.job import Job
 from fedpace.learn.train.optimiser import client_optimiser, effort
-from fedpace.learn.train.reused import with_moving_lr
+from fedpace.learn.train.reused import capturable, new_state, tensors_of, with_moving_lr
 from fedpace.learn.train.steps import Part
 from fedpace.learn.train.trainer import Trainer
 
 
-def room_for(jobs: int, coarse: bool) -> int:
-    """Rows of the stack that so many jobs are put into. coarse: where another size costs much."""
-    if jobs <= 8:
-        return 1 << (jobs - 1).bit_length()
-    unit = 32 if coarse and jobs > 16 else 8
-    return -(-jobs // unit) * unit
+def room_for(jobs: int) -> int:
+    """Rows of the stack that so many jobs are put into."""
+    return 1 << (jobs - 1).bit_length() if jobs <= 8 else -(-jobs // 8) * 8
 
 
 class _Size(NamedTuple):
-    """What a graph is captured for. mixed: some layers of some clients are frozen."""
+    """Size of a stack that a graph is captured for. mixed: some layers of some clients are frozen."""
 
     rows: int
     batch_size: int
@@ -50,88 +47,68 @@ class _Size(NamedTuple):
 class Replay:
     """Trains stacks of jobs of one batch size and learning rate, `most` jobs at most.
 
-    settings: those of the trainer, of an optimiser that is new once its state is zero (`capturable`);
-    capture: how steps are made to be replayed; None: they are made anew each time.
-    Results are those of `Trainer.run` but for rounding.
+    capture: how steps are made to be replayed; None: they are made anew each time. The optimiser of the
+    trainer's settings must be `capturable`. Results are those of `Trainer.run` but for rounding.
     """
 
     def __init__(
-        self,
-        trainer: Trainer,
-        settings: TrainSettings,
-        gradients: Gradients,
-        capture: Capture | None,
-        most: int,
-        coarse: bool = False,
+        self, trainer: Trainer, gradients: Gradients, capture: Capture | None, most: int
     ) -> None:
         self.most = most
         self._device = open_device(trainer.device)
+        settings = trainer.settings
         self._lr: Tensor | None = None  # where it moves: a graph would hold a number for ever
-        if settings.decay and self._device.type == "cuda":
-            self._lr = torch.tensor(settings.lr, device=self._device)
-            settings = with_moving_lr(settings)
+        if self._device.type == "cuda":
+            settings = capturable(settings) or settings
+            if settings.decay:
+                self._lr = torch.tensor(settings.lr, device=self._device)
+                settings = with_moving_lr(settings)
         self._trainer, self._settings, self._gradients = trainer, settings, gradients
-        self._capture, self._coarse = capture, coarse
+        self._capture = capture
         self._body = trainer.body(None)
-        layout, rows = trainer.layout, room_for(most, coarse)
-        like = self._body.bound.params(layout.depth)
+        rows = room_for(most)
         with torch.no_grad():
-            self._params = [like_of(param, rows) for param in like]
-            self._olds = [like_of(param, rows) for param in like]
-        own = dict(self._body.model.named_buffers())
-        self._floats = [name for layer in layout.layers for name in layer.buffers]
-        self._ints = [name for layer in layout.layers for name in layer.counters]
-        self._buffers = {name: like_of(own[name], rows) for name in (*self._floats, *self._ints)}
-        self._layers = [at for at, layer in enumerate(layout.layers) for _ in layer.params]
+            self._stack = Stack(self._body.bound, rows, torch.zeros)
+            self._olds = [torch.zeros_like(param) for param in self._stack.params]
+        self._layers = [at for at, layer in enumerate(trainer.layout.layers) for _ in layer.params]
         self._frozen = torch.zeros(rows, dtype=torch.int64, device=self._device)
         self._count = torch.ones(rows, dtype=torch.int64, device=self._device)
         self._index: dict[int, Tensor] = {}
         self._replays: dict[_Size, Callable[[], None]] = {}
         self._optimisers: dict[int, Optimizer] = {}
-        self._state = self._new_state()
+        self._state = new_state(settings, self._stack.params)
 
-    def run(self, jobs: Sequence[tuple[Job, Weights]]) -> list[Update]:
-        """Updates come in the order of the jobs."""
+    def run(self, jobs: Jobs) -> list[Update]:
+        """Train jobs, those with most steps first; weights are on the device."""
         settings, whole = self._settings, self._trainer.layout.depth
-        order = alike_together(jobs)
-        chosen = [jobs[number][0] for number in order]
-        mixed = any(job.depth < whole for job in chosen)
-        lr = step_size(settings.lr, settings.decay, chosen[0].version)
-        here = {id(weights): weights.on(self._device) for _, weights in jobs}
-        olds = [here[id(jobs[number][1])] for number in order]
+        first, mixed = jobs[0][0], any(job.depth < whole for job, _ in jobs)
         with at_work(self._device, settings.precision), self._body.cut(whole) as part, torch.no_grad():
-            sizes = [self._size(left, chosen[0].batch_size, mixed) for left in _alive(chosen)]
+            sizes = [_Size(room_for(left), first.batch_size, mixed) for left in _alive(jobs)]
             for size in dict.fromkeys(sizes):
                 if size not in self._replays:
                     self._replays[size] = self._captured(size, partial(self._step, size, part))
-            self._begin(olds, lr, mixed)
-            updates = self._train(chosen, olds, sizes, mixed)
-        found = dict(zip(order, updates, strict=True))
-        return [found[number] for number in range(len(jobs))]
+            self._begin(jobs, step_size(settings.lr, settings.decay, first.version), mixed)
+            return self._train(jobs, sizes, mixed)
 
-    def _train(
-        self, jobs: Sequence[Job], olds: Sequence[Weights], sizes: Sequence[_Size], mixed: bool
-    ) -> list[Update]:
-        layers, batch_size = self._trainer.layout.depth, jobs[0].batch_size
-        index, (places, counts) = self._index[batch_size], self._plan(jobs, sizes[0].rows)
-        switches = {job.full_steps if job.depth < layers else 0 for job in jobs} if mixed else set()
+    def _train(self, jobs: Jobs, sizes: Sequence[_Size], mixed: bool) -> list[Update]:
+        layers, index = self._trainer.layout.depth, self._index[sizes[0].batch_size]
+        each = [job for job, _ in jobs]
+        places, counts = self._samples(each, sizes[0].rows)
+        switches = {job.full_steps if job.depth < layers else 0 for job in each} if mixed else set()
         done: list[Update] = []  # the last jobs first: those with fewest steps
         left = len(jobs)
         for number, (alive, size) in enumerate(zip(_alive(jobs), sizes, strict=True)):
             if alive < left:
-                done = [*self._updates(jobs, olds, alive, left), *done]
+                done = [*self._updates(jobs[alive:left], alive), *done]
                 left = alive
             if number in switches:
-                frozen = [layers - job.depth if job.full_steps <= number else 0 for job in jobs]
+                frozen = [layers - job.depth if job.full_steps <= number else 0 for job in each]
                 self._frozen[: len(jobs)].copy_(upload(torch.tensor(frozen), self._device))
                 self._set_back(size.rows)
             index[: size.rows].copy_(places[number, : size.rows])
             self._count[: size.rows].copy_(counts[number, : size.rows])
             self._replays[size]()
-        return [*self._updates(jobs, olds, 0, left), *done]
-
-    def _size(self, jobs: int, batch_size: int, mixed: bool) -> _Size:
-        return _Size(room_for(jobs, self._coarse), batch_size, mixed)
+        return [*self._updates(jobs[:left], 0), *done]
 
     def _step(self, size: _Size, part: Part) -> None:
         rows, batch = size.rows, size.batch_size
@@ -140,12 +117,9 @@ class Replay:
             for one in self._trainer.pick(self._index[batch][:rows].reshape(-1))
         )
         real = torch.arange(batch, device=self._device) < self._count[:rows, None]
-        params = [param[:rows] for param in self._params]
-        buffers = {name: value[:rows] for name, value in self._buffers.items()}
+        stacked = StackBatch(inputs, torch.where(real, targets, IGNORED))
         with torch.enable_grad():
-            found = self._gradients(
-                part, params, buffers, Batch(inputs, torch.where(real, targets, IGNORED))
-            )
+            found = self._gradients(part, *self._stack.first_rows(rows), stacked)
         optimiser = self._optimisers[rows]
         for param, gradient in zip(optimiser.param_groups[0]["params"], found, strict=True):
             # A fused optimiser takes nothing else.
@@ -157,7 +131,7 @@ class Replay:
 
     def _set_back(self, rows: int) -> None:
         """Bring layers that a client does not train to where they began."""
-        for layer, param, old in zip(self._layers, self._params, self._olds, strict=True):
+        for layer, param, old in zip(self._layers, self._stack.params, self._olds, strict=True):
             kept = (self._frozen[:rows] > layer).view(-1, *[1] * (param.ndim - 1))
             param[:rows].copy_(torch.where(kept, old[:rows], param[:rows]))
 
@@ -178,21 +152,13 @@ class Replay:
             warnings.warn(f"training will be slow: {error}", stacklevel=2)
             return step
 
-    def _begin(self, olds: Sequence[Weights], lr: float, mixed: bool) -> None:
-        params = [param[: len(olds)] for param in self._params]
-        fill(params, [old.params for old in olds])
+    def _begin(self, jobs: Jobs, lr: float, mixed: bool) -> None:
+        self._stack.load([weights for _, weights in jobs])
         if mixed:
-            for old, param in zip(self._olds, params, strict=True):
-                old[: len(olds)].copy_(param)
-        for names, vectors in (
-            (self._floats, [old.buffers for old in olds]),
-            (self._ints, [old.counters for old in olds]),
-        ):
-            fill([self._buffers[name][: len(olds)] for name in names], vectors)
-        for tensors in self._state:
-            for value in tensors.values():
-                if isinstance(value, Tensor):
-                    value.zero_()
+            for old, param in zip(self._olds, self._stack.params, strict=True):
+                old[: len(jobs)].copy_(param[: len(jobs)])
+        for value in tensors_of(self._state):
+            value.zero_()
         self._frozen.zero_()
         if self._lr is not None:
             self._lr.fill_(lr)
@@ -200,26 +166,10 @@ class Replay:
         for optimiser in self._optimisers.values():
             optimiser.param_groups[0]["lr"] = lr
 
-    def _updates(
-        self, jobs: Sequence[Job], olds: Sequence[Weights], start: int, stop: int
-    ) -> list[Update]:
-        """What became of some rows, in memory of their own."""
-        rows = torch.cat([param[start:stop].flatten(1).float() for param in self._params], 1)
-        found = []
-        for job, old, row in zip(jobs[start:stop], olds[start:stop], rows, strict=True):
-            first = self._trainer.layout.start(job.depth)
-            found.append(
-                Update(
-                    job.depth,
-                    row[first.params :] - old.params[first.params :],
-                    old.buffers[first.buffers :].clone(),
-                    old.counters[first.counters :].clone(),
-                    effort(self._settings, job.steps),
-                )
-            )
-        return found
+    def _updates(self, jobs: Jobs, start: int) -> list[Update]:
+        return self._stack.updates(jobs, [effort(self._settings, job.steps) for job, _ in jobs], start)
 
-    def _plan(self, jobs: Sequence[Job], rows: int) -> tuple[Tensor, Tensor]:
+    def _samples(self, jobs: Sequence[Job], rows: int) -> tuple[Tensor, Tensor]:
         """Places of the samples of every step, row and batch, and how many of them are real."""
         steps, batch = jobs[0].steps, jobs[0].batch_size
         places = np.zeros((steps, rows, batch), dtype=np.int64)
@@ -232,35 +182,17 @@ class Replay:
             torch.from_numpy(counts), self._device
         )
 
-    def _new_state(self) -> list[dict[str, Any]]:
-        """The optimiser's state for all rows, made by a step without gradients."""
-        whole = client_optimiser(self._settings, self._params, self._settings.lr)
-        for param in self._params:
-            param.grad = torch.zeros_like(param)
-        whole.step()
-        whole.zero_grad()
-        return [whole.state[param] for param in self._params]
-
     def _optimiser(self, rows: int) -> Optimizer:
-        """Over the first rows of the parameters and of their state."""
-        some = [param[:rows] for param in self._params]
-        lr = self._settings.lr if self._lr is None else self._lr
-        optimiser = client_optimiser(self._settings, some, lr)
-        for part, param, state in zip(some, self._params, self._state, strict=True):
-            optimiser.state[part] = {
-                name: value[:rows]
-                if isinstance(value, Tensor) and value.shape == param.shape
-                else value
-                for name, value in state.items()
-            }
+        """An optimiser over the first rows of the parameters and of their state."""
+        some, _ = self._stack.first_rows(rows)
+        optimiser = client_optimiser(
+            self._settings, some, self._settings.lr if self._lr is None else self._lr
+        )
+        for part, param in zip(some, self._stack.params, strict=True):
+            optimiser.state[part] = first_rows(self._state[param], param, rows)
         return optimiser
 
 
-def like_of(tensor: Tensor, rows: int) -> Tensor:
-    """Zeros: as many of the tensor as there are rows."""
-    return torch.zeros((rows, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-
-
-def _alive(jobs: Sequence[Job]) -> list[int]:
-    """How many of them are not done, by the number of the step; jobs with most steps come first."""
-    return [sum(job.steps > number for job in jobs) for number in range(jobs[0].steps)]
+def _alive(jobs: Jobs) -> list[int]:
+    """Jobs that are not done, by the number of the step; those with most steps come first."""
+    return [sum(job.steps > number for job, _ in jobs) for number in range(jobs[0][0].steps)]

@@ -1,6 +1,6 @@
 """Models of several jobs as one: every tensor has the jobs as its first axis."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpace.learn.many.executor import Jobs
 from fedpace.learn.model.layers import Bound
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.train.trainer import Job, Trainer
@@ -17,48 +18,60 @@ IGNORED = -100
 
 
 class Stack:
-    """The weights of `olds`, which are not changed; equal ones may be the same object.
+    """Models of `rows` jobs.
 
-    params: those of all layers, input first, each [jobs, ...]; buffers: likewise, by name.
+    params: those of all layers, input first, each [rows, ...]; buffers: likewise, by name.
+    new: makes their memory, torch.empty or torch.zeros.
     """
 
-    def __init__(self, bound: Bound, olds: Sequence[Weights]) -> None:
-        self._layout = layout = bound.layout
-        self._olds = olds
-        own = dict(bound.model.named_buffers())
-        floats = [name for layer in layout.layers for name in layer.buffers]
-        ints = [name for layer in layout.layers for name in layer.counters]
-        self.params = [self._empty(param) for param in bound.params(layout.depth)]
-        self.buffers = {name: self._empty(own[name]) for name in (*floats, *ints)}
-        fill(self.params, [old.params for old in olds])
-        fill([self.buffers[name] for name in floats], [old.buffers for old in olds])
-        fill([self.buffers[name] for name in ints], [old.counters for old in olds])
+    def __init__(self, bound: Bound, rows: int, new: Callable[..., Tensor] = torch.empty) -> None:
+        def stacked(like: Tensor) -> Tensor:
+            return new((rows, *like.shape), dtype=like.dtype, device=like.device)
 
-    def first(self, depth: int) -> int:
+        self._layout = layout = bound.layout
+        own = dict(bound.model.named_buffers())
+        self._floats = [name for layer in layout.layers for name in layer.buffers]
+        self._ints = [name for layer in layout.layers for name in layer.counters]
+        self.params = [stacked(param) for param in bound.params(layout.depth)]
+        self.buffers = {name: stacked(own[name]) for name in (*self._floats, *self._ints)}
+
+    def load(self, weights: Sequence[Weights]) -> None:
+        """Fill the first rows; equal weights should be one object."""
+        fill(self.params, [one.params for one in weights])
+        fill([self.buffers[name] for name in self._floats], [one.buffers for one in weights])
+        fill([self.buffers[name] for name in self._ints], [one.counters for one in weights])
+
+    def restore(self, depth: int, olds: Sequence[Weights]) -> None:
+        """Bring all but the last `depth` layers back to `olds`."""
+        fill(self.params[: self._first(depth)], [old.params for old in olds])
+
+    def first_rows(self, rows: int) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Views of parameters and buffers."""
+        buffers = {name: value[:rows] for name, value in self.buffers.items()}
+        return [param[:rows] for param in self.params], buffers
+
+    def updates(self, jobs: Jobs, efforts: Sequence[float], start: int = 0) -> list[Update]:
+        """Updates of jobs whose rows begin at `start`, in memory of their own."""
+        deepest, rows = max(job.depth for job, _ in jobs), slice(start, start + len(jobs))
+        last = [param[rows].flatten(1).float() for param in self.params[self._first(deepest) :]]
+        before = self._layout.start(deepest).params
+        found = []
+        for (job, old), new, effort in zip(jobs, torch.cat(last, 1), efforts, strict=True):
+            first = self._layout.start(job.depth)
+            found.append(
+                Update(
+                    job.depth,
+                    new[first.params - before :] - old.params[first.params :],
+                    old.buffers[first.buffers :].clone(),
+                    old.counters[first.counters :].clone(),
+                    effort,
+                )
+            )
+        return found
+
+    def _first(self, depth: int) -> int:
         """Where in `params` the last `depth` layers begin."""
         return sum(len(layer.params) for layer in self._layout.layers[: self._layout.depth - depth])
-
-    def restore(self, depth: int) -> None:
-        """Bring all but the last `depth` layers back to where they began."""
-        fill(self.params[: self.first(depth)], [old.params for old in self._olds])
-
-    def updates(self, depth: int, efforts: Sequence[float]) -> list[Update]:
-        """What became of each job, in memory of its own."""
-        start = self._layout.start(depth)
-        last = [param.flatten(1).float() for param in self.params[self.first(depth) :]]
-        return [
-            Update(
-                depth,
-                new - old.params[start.params :],
-                old.buffers[start.buffers :].clone(),
-                old.counters[start.counters :].clone(),
-                effort,
-            )
-            for new, old, effort in zip(torch.cat(last, 1), self._olds, efforts, strict=True)
-        ]
-
-    def _empty(self, like: Tensor) -> Tensor:
-        return torch.empty((len(self._olds), *like.shape), dtype=like.dtype, device=like.device)
 
 
 def fill(stacks: Sequence[Tensor], vectors: Sequence[Tensor]) -> None:
@@ -79,16 +92,8 @@ def fill(stacks: Sequence[Tensor], vectors: Sequence[Tensor]) -> None:
         first = last
 
 
-def alike_together(jobs: Sequence[tuple[Job, Weights]]) -> list[int]:
-    """Numbers of the jobs, those with most steps first; among equals, those of one version together."""
-    versions = {id(weights): number for number, (_, weights) in reversed(list(enumerate(jobs)))}
-    return sorted(
-        range(len(jobs)), key=lambda number: (-jobs[number][0].steps, versions[id(jobs[number][1])])
-    )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class StackBatch:
     """One batch for each of some jobs: [jobs, samples, ...]. rows: which jobs, None for all."""
 
     inputs: Tensor
@@ -96,7 +101,7 @@ class Batch:
     rows: Tensor | None = None
 
 
-class Batches:
+class StackBatches:
     """The batches of several jobs, step by step, as each would draw them alone.
 
     padded: short ones are filled up with samples that have the target IGNORED, always to the jobs'
@@ -109,7 +114,7 @@ class Batches:
         self._places = [places_of(trainer, job) for job in jobs]
         self._fill_to = jobs[0].batch_size if padded else 0
 
-    def next(self, alive: int) -> list[Batch]:
+    def next(self, alive: int) -> list[StackBatch]:
         """The next batch of each of the first `alive` jobs."""
         places = [next(one) for one in self._places[:alive]]
         sizes = np.array([len(one) for one in places])
@@ -123,14 +128,14 @@ class Batches:
             found.append(self._gathered(np.stack([places[row] for row in rows]), rows))
         return found
 
-    def _gathered(self, places: np.ndarray, rows: np.ndarray | None = None) -> Batch:
+    def _gathered(self, places: np.ndarray, rows: np.ndarray | None = None) -> StackBatch:
         inputs, targets = (
             one.view(*places.shape, *one.shape[1:]) for one in self._gather(places.reshape(-1))
         )
         chosen = None if rows is None else torch.from_numpy(rows).to(inputs.device)
-        return Batch(inputs, targets, chosen)
+        return StackBatch(inputs, targets, chosen)
 
-    def _filled(self, places: list[np.ndarray], sizes: np.ndarray) -> Batch:
+    def _filled(self, places: list[np.ndarray], sizes: np.ndarray) -> StackBatch:
         real = np.arange(self._fill_to) < sizes[:, None]
         filled = np.full(real.shape, places[0][0])
         filled[real] = np.concatenate(places)

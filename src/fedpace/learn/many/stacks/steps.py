@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from fedpace.learn.many.stacks.chain import Chain
 from fedpace.learn.many.stacks.custom_kernels import Kernels
-from fedpace.learn.many.stacks.stack import Batch
+from fedpace.learn.many.stacks.stack import StackBatch
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
 from fedpace.learn.train.steps import Loss, Part
@@ -30,14 +30,14 @@ class StackSteps(Protocol):
 
     def begin(self, lr: float) -> None: ...
     def over(self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None: ...
-    def step(self, batches: Sequence[Batch]) -> None: ...
+    def step(self, batches: Sequence[StackBatch]) -> None: ...
 
 
 class Gradients(Protocol):
     """Gradients of every job's loss; None where it has none."""
 
     def __call__(
-        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: Batch
+        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
     ) -> list[Tensor | None]: ...
 
 
@@ -55,7 +55,7 @@ class Vmapped:
         self._names, self._kernels = names, kernels
 
     def __call__(
-        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: Batch
+        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
     ) -> list[Tensor | None]:
         first = len(params) - len(part.trained)
         trained = [param.detach().requires_grad_() for param in params[first:]]
@@ -80,7 +80,7 @@ class Chained:
         self._chain = chain
 
     def __call__(
-        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: Batch
+        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
     ) -> list[Tensor | None]:
         first = len(params) - len(part.trained)
         return [*self._chain.gradients(params, first, batch.inputs, batch.targets)]
@@ -105,13 +105,10 @@ class Optimised:
             before = self._trained[len(self._trained) - len(trained) :]
             for old, new in zip(before, trained, strict=True):
                 if old in self._optimiser.state:
-                    optimiser.state[new] = {
-                        name: value[: len(new)] if alike(value, old) else value
-                        for name, value in self._optimiser.state[old].items()
-                    }
+                    optimiser.state[new] = first_rows(self._optimiser.state[old], old, len(new))
         self._optimiser, self._trained = optimiser, trained
 
-    def step(self, batches: Sequence[Batch]) -> None:
+    def step(self, batches: Sequence[StackBatch]) -> None:
         found = self._all(batches)
         if self._optimiser is None or all(gradient is None for gradient in found):
             return
@@ -120,7 +117,7 @@ class Optimised:
         self._optimiser.step()
         self._optimiser.zero_grad()
 
-    def _all(self, batches: Sequence[Batch]) -> list[Tensor | None]:
+    def _all(self, batches: Sequence[StackBatch]) -> list[Tensor | None]:
         whole: list[Tensor | None] = [None] * len(self._trained)
         for batch in batches:
             rows = batch.rows
@@ -150,7 +147,7 @@ class Descent:
     def over(self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None:
         self._params, self._first = params, len(params) - len(part.trained)
 
-    def step(self, batches: Sequence[Batch]) -> None:
+    def step(self, batches: Sequence[StackBatch]) -> None:
         for batch in batches:
             self._chain.descend(
                 self._params, self._first, batch.inputs, batch.targets, self._lr, self._decay
@@ -158,14 +155,14 @@ class Descent:
 
 
 def plain_descent(settings: TrainSettings) -> bool:
-    """Whether the optimiser is SGD that remembers nothing."""
+    """Say whether the optimiser is SGD that remembers nothing."""
     return settings.optimiser == "SGD" and not any(
         settings.options.get(name) for name in ("momentum", "maximize")
     )
 
 
 def _aliases(model: nn.Module) -> dict[str, list[str]]:
-    """Under which names modules hold the tensor of each name, each module counted once.
+    """Names under which modules hold the tensor of each name, each module counted once.
 
     functional_call has an option for it, but leaves a module that has two names itself broken.
     """
@@ -176,6 +173,9 @@ def _aliases(model: nn.Module) -> dict[str, list[str]]:
     return {name: names for names in holders.values() for name in names}
 
 
-def alike(value: object, param: Tensor) -> bool:
-    """Whether a value of an optimiser's state has a number for each of the parameter's."""
-    return isinstance(value, Tensor) and value.shape == param.shape
+def first_rows(state: Mapping[str, Any], param: Tensor, rows: int) -> dict[str, Any]:
+    """An optimiser's state of a stacked parameter, for the first of its rows."""
+    return {
+        name: value[:rows] if isinstance(value, Tensor) and value.shape == param.shape else value
+        for name, value in state.items()
+    }

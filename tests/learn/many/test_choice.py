@@ -1,0 +1,42 @@
+"""Which executor trains clients, as told or by the kind of model."""
+
+import pytest
+
+from fedpace.core.errors import ConfigError
+from fedpace.learn.many.choice import open_executor
+from fedpace.learn.many.executor import Serial
+from fedpace.learn.many.processes import Processes
+from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.train.trainer import Trainer, TrainSettings
+from fedpace.runs.config import load
+from tests.learn.learning_toys import Swapped, plain, task
+
+
+@pytest.mark.parametrize(
+    ("together", "model", "kind"),
+    [
+        ("by kind", plain, Stacked),
+        ("by kind", Swapped, Serial),  # torch's products of a stack may depend on its size
+        ("one by one", plain, Serial),
+        ("stacked", Swapped, Stacked),
+    ],
+)
+def test_a_method_is_taken_as_told_or_by_the_kind_of_model(together, model, kind):
+    trainer = Trainer(task(model, (9,) * 10), TrainSettings(together=together), 3)
+    assert type(open_executor(trainer)) is kind
+    with open_executor(trainer, workers=2) as executor:
+        assert type(executor) is Processes
+        assert executor.appetite == 2 * kind(trainer).appetite
+
+
+@pytest.mark.parametrize(("old", "new"), [("compiled", "stacked"), ("auto", "by kind")])
+def test_a_method_that_is_gone_works_with_a_warning(old, new):
+    with pytest.warns(FutureWarning, match=f"'{old}' is gone, and '{new}' is used") as seen:
+        config = load({"train": {"together": old}})
+    assert config.train.together == new
+    assert len(seen) == 1
+
+
+def test_a_method_that_does_not_exist_is_refused():
+    with pytest.raises(ConfigError, match=r"train\.together is 'all'"):
+        load({"train": {"together": "all"}})

@@ -176,7 +176,7 @@ class _Ours:
         try:
             return await transfer.receive(requests, self._spool, lambda number: True)
         except PeerError as error:
-            await context.abort(transfer.code(error), str(error))
+            await context.abort(transfer.status_code(error), str(error))
             raise
 
     async def status(self, _: None, request: pb.StatusRequest, context: Any) -> pb.StatusReply:

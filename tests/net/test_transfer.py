@@ -55,7 +55,7 @@ class Server:
         try:
             return await call
         except (PeerError, OSError) as error:
-            await context.abort(transfer.code(error), str(error))
+            await context.abort(transfer.status_code(error), str(error))
 
     async def admit(self, context: Any) -> None:
         pass
@@ -70,7 +70,7 @@ class Server:
                 left -= 1
                 yield await self.pass_through(piece)
         except PeerError as error:
-            await context.abort(transfer.code(error), str(error))
+            await context.abort(transfer.status_code(error), str(error))
 
     async def offer(self, _: None, request: pb.OfferRequest, context: Any) -> pb.OfferReply:
         if request.task == 99:
@@ -576,9 +576,9 @@ def test_pieces_begin_where_they_are_asked_to():
 
 
 def test_every_error_has_a_status_that_tells_the_client_what_to_do():
-    assert transfer.code(PieceError()) is grpc.StatusCode.ABORTED
-    assert transfer.code(DigestError()) is grpc.StatusCode.DATA_LOSS
-    assert transfer.code(FullError()) is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert transfer.code(OSError()) is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert transfer.code(PeerError()) is grpc.StatusCode.INVALID_ARGUMENT
-    assert transfer.code(RuntimeError()) is grpc.StatusCode.INTERNAL
+    assert transfer.status_code(PieceError()) is grpc.StatusCode.ABORTED
+    assert transfer.status_code(DigestError()) is grpc.StatusCode.DATA_LOSS
+    assert transfer.status_code(FullError()) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert transfer.status_code(OSError()) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert transfer.status_code(PeerError()) is grpc.StatusCode.INVALID_ARGUMENT
+    assert transfer.status_code(RuntimeError()) is grpc.StatusCode.INTERNAL

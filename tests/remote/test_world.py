@@ -35,7 +35,7 @@ class FakeClock:
 
 
 class Heard:
-    """Ways to clients, on which orders are kept."""
+    """A transport that keeps orders."""
 
     def __init__(self) -> None:
         self.given: list[tuple[int, float | None]] = []

@@ -51,7 +51,7 @@ class Refusal(FedpaceError):
 
 
 class Client:
-    """Takes part in a federation until it is told that it is over, or `stop`.
+    """A client of a federation, until that ends or `stop` is called.
 
     address: HOST:PORT; keys: None for a plain connection; patience_s: without a server, in a row.
     """
@@ -79,7 +79,7 @@ class Client:
         """Why the federation has ended."""
 
     async def take_part(self) -> str:
-        """Stay with the server; the reason why it is over. Refusal where it does not want us."""
+        """Stay connected until the federation ends; why it did. Refusal if the server rejects us."""
         pause_s = _PAUSE_S
         self._last_with_us = self._clock()
         channel = self._channel()
@@ -102,7 +102,7 @@ class Client:
         return self.over
 
     async def _try_to_stay(self) -> None:
-        """One control stream, whatever becomes of it."""
+        """Keep one control stream, and log how it ended."""
         task = asyncio.current_task()
         try:
             await self._stay()
@@ -119,13 +119,13 @@ class Client:
             log.warning("no connection to %s: the call was cancelled", self._address)
 
     async def stop(self) -> None:
-        """Leave: what is being trained is given up."""
+        """Leave the federation: training is given up."""
         await self._tasks.stop()
 
     # The stream
 
     async def _stay(self) -> None:
-        """One control stream, from hello to its end."""
+        """Keep one control stream, from hello to its end."""
         call = self._link.stub.control(None, metadata=self._metadata())
         helpers: list[asyncio.Task[None]] = []
         try:
@@ -160,7 +160,7 @@ class Client:
             call.cancel()
 
     async def _get_ready(self, say: Say, welcome: pb.Welcome) -> None:
-        """Build what trains, tell the server, and from then on what there is to tell."""
+        """Prepare the trainee, tell the server, then send what the outbox holds."""
         await self._prepare(welcome)
         self._run = welcome.run
         await say(pb.FromClient(ready=pb.Ready(samples=self._trainee.samples)))
@@ -179,7 +179,7 @@ class Client:
         return own if self._keys is None else (*own, *self._keys.metadata())
 
     def _welcomed(self, first: Any) -> pb.Welcome | None:
-        """None: it is over."""
+        """The welcome that a stream begins with; None: the federation has ended."""
         if not isinstance(first, pb.FromServer):
             raise PeerError("the server ended the conversation without a word")
         if first.HasField("refused"):
@@ -199,7 +199,7 @@ class Client:
         raise PeerError(f"the server turned us away: {refused.reason}")
 
     async def _prepare(self, welcome: pb.Welcome) -> None:
-        """Build what trains, once; with another run or other settings anew, from nothing."""
+        """Prepare the trainee once; anew for another run or other settings."""
         wanted = f"{welcome.seed} {welcome.client} {welcome.settings}"
         if self._run not in ("", welcome.run):
             self._tasks.forget_all()
@@ -277,7 +277,7 @@ class Client:
 
 
 async def _messages(call: Any, quiet_s: float) -> AsyncIterator[pb.FromServer]:
-    """What the server says, until it ends; TimeoutError if it falls silent."""
+    """Messages of the server, until the stream ends; TimeoutError if it falls silent."""
     while True:
         async with asyncio.timeout(quiet_s):
             message = await call.read()
@@ -299,7 +299,7 @@ async def _end(tasks: "list[asyncio.Task[None]]") -> None:
 
 
 def why(error: Exception) -> str:
-    """A broken call, for people."""
+    """Why a call broke, in words for people."""
     if isinstance(error, aio.AioRpcError):
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:
             return "the server does not know us: check our keys, they may be revoked"
@@ -308,7 +308,7 @@ def why(error: Exception) -> str:
 
 
 def check_address(address: str) -> str:
-    """HOST:PORT, or a ConfigError."""
+    """Return the address if it is HOST:PORT; else a ConfigError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"the address is {address!r}; give HOST:PORT, such as 10.0.0.5:8850")

@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 
 class NothingDone(FedpaceError):
-    """A task's time was over before there was anything to send."""
+    """A task whose time was over before there was anything to send."""
 
 
 @dataclass(eq=False)
 class ClientTask:
-    """A task that the client has, and what pursues it.
+    """A task of this client, and the coroutine that carries it out.
 
     profile: what its probe has told; ready: what is to be reported, once the server has the update.
     """
@@ -49,7 +49,7 @@ class ClientTask:
     pursuit: "asyncio.Task[None] | None" = None
 
     def cancel(self) -> None:
-        """Give it up: a transfer ends now, training at its next batch."""
+        """Give the task up: a transfer ends now, training at its next batch."""
         self.cancelled = True
         self.orders.cancel()
         if self.pursuit is not None:
@@ -58,7 +58,7 @@ class ClientTask:
 
 @dataclass(eq=False)
 class ServerLink:
-    """What tasks need of the connection. metadata: of calls; outbox: what is to be said on the stream.
+    """The connection as tasks use it. metadata: of calls; outbox: messages for the control stream.
 
     connected: we take part; latency_s: of a message.
     """
@@ -71,7 +71,7 @@ class ServerLink:
 
 
 class ClientTasks:
-    """The tasks that a client has. doing: task and batches of what is being trained."""
+    """All open tasks of a client. doing: task and batches of what is being trained."""
 
     def __init__(self, trainee: Trainee, link: ServerLink, clock: Callable[[], float]) -> None:
         self._trainee, self._link, self._clock = trainee, link, clock
@@ -108,7 +108,7 @@ class ClientTasks:
             own.cancel()
 
     def forget(self, task: int) -> None:
-        """It has been reported."""
+        """Forget a task whose report has been sent."""
         self._tasks.pop(task, None)
 
     def forget_all(self) -> None:
@@ -117,7 +117,7 @@ class ClientTasks:
         self._tasks.clear()
 
     def go_on(self, held: set[int]) -> None:
-        """We take part; tasks that the server does not know any more are given up."""
+        """Resume after a (re)connection; tasks that the server no longer holds are given up."""
         for task in set(self._tasks) - held:
             self.give_up(task)
         while not self._link.outbox.empty():  # for a connection that is gone; what counts is said again
@@ -130,7 +130,7 @@ class ClientTasks:
         self._link.connected.set()
 
     async def stop(self) -> None:
-        """Give up everything."""
+        """Give up all tasks, and end the training thread."""
         for own in self._tasks.values():
             own.cancel()
         for pursuit in list(self._pursuits):
@@ -140,7 +140,7 @@ class ClientTasks:
         self.thread.shutdown(wait=True, cancel_futures=True)
 
     async def _pursue(self, own: ClientTask) -> None:
-        """One task from its model to its report."""
+        """Carry out one task from its model to its report; failures are reported."""
         task = own.opened.task
         try:
             await self._carry_out(own)
@@ -220,7 +220,7 @@ class ClientTasks:
             self._link.outbox.put_nowait(message)
 
     async def _with_server(self, own: ClientTask, call: Callable[[], Awaitable[T]]) -> T:
-        """A transfer; one that broke too often is taken up again when the server is back."""
+        """Make a transfer; one that broke too often is resumed when the server is back."""
         pursuit = asyncio.current_task()
         while True:
             await self._link.connected.wait()

@@ -1,4 +1,4 @@
-"""Who is connected: the control streams of clients, and what becomes of clients whose stream ends."""
+"""Control streams of clients, and the time that a client has to come back after its stream broke."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ log = logging.getLogger("fedpace.server")
 
 @dataclass(eq=False)
 class Connection:
-    """A control stream. client: its number; known: it took part in the run before; here: it does.
+    """A control stream. client: its number; known: it took part in the run before; here: it does now.
 
     Until it has been told that it takes part, what the run says to it waits. fault: why it is ended,
     where that is for bytes that are no message.
@@ -41,25 +41,25 @@ class Connection:
 
     @property
     def takes_part(self) -> bool:
-        """Whether it has been told to start, and what it said before has been heard."""
+        """True once it has been told to start, and what it said before has been heard."""
         return self.open and self.waiting is None
 
     def say(self, message: pb.FromServer) -> None:
-        """Into its outbox; a client that does not read is cut off."""
+        """Put a message into the outbox; a client that does not read is cut off."""
         try:
             self.outbox.put_nowait(message)
         except asyncio.QueueFull:
             self.close()
 
     def tell(self, message: pb.FromServer) -> None:
-        """What the run has to say."""
+        """Send a message of the run; it waits until the client takes part."""
         if self.waiting is None:
             self.say(message)
         else:
             self.waiting.append(message)
 
     def start(self, held: tuple[int, ...]) -> None:
-        """It takes part from now on."""
+        """Tell the client that it takes part, then what has waited for it."""
         self.say(pb.FromServer(start=pb.Start(held=held)))
         waiting, self.waiting = self.waiting or [], None
         for message in waiting:
@@ -98,7 +98,7 @@ class Connections:
         return iter(list(self._named.values()))
 
     def add(self, connection: Connection) -> None:
-        """A client has come, maybe in the place of a stream that it had, or of another process."""
+        """Add a new stream; it replaces an older one of the same name."""
         name = connection.name
         before = self._named.get(name)
         self._named[name] = connection
@@ -112,7 +112,7 @@ class Connections:
             self.lost(before)
 
     def arrive(self, connection: Connection) -> None:
-        """It is ready to take part."""
+        """Mark a client as ready to take part."""
         connection.here = True
         self._lost_at.pop(connection.name, None)
 
@@ -128,7 +128,7 @@ class Connections:
         return ""
 
     def doubled(self, hello: pb.Hello) -> str:
-        """Why this cannot be the only client of its name, if so."""
+        """Reason to take this for a second client of its name; empty: there is none."""
         other = self._named.get(hello.name)
         if other is None or not other.open or other.instance == hello.instance:
             return ""
@@ -137,11 +137,11 @@ class Connections:
         return f"{hello.name} is connected already, from another process"
 
     def _took_part(self, connection: Connection) -> bool:
-        """Whether the run may still count on the client of this connection, or of one before it."""
+        """True while the run may count on the client of this connection, or of one before it."""
         return connection.here or connection.name in self._lost_at
 
     def lost(self, connection: Connection) -> None:
-        """Its stream is over: who took part has some time to come back, and be ready."""
+        """Handle the end of a stream: a client that took part has some time to come back."""
         name = connection.name
         now = self._named.get(name)
         if not connection.here:
@@ -156,7 +156,7 @@ class Connections:
             self._gone(connection, "its connection broke")
 
     def _gone(self, connection: Connection, reason: str) -> None:
-        """The run need not count on the client any more."""
+        """Give the client up, and tell the run."""
         name = connection.name
         if self._named.get(name) is connection:
             del self._named[name]
@@ -166,7 +166,7 @@ class Connections:
             self._put(ClientLost(connection.client, reason))
 
     async def watch(self) -> None:
-        """Look for clients that have fallen silent or were revoked; until it is cancelled."""
+        """Cut off clients that have fallen silent or were revoked; until cancelled."""
         while True:
             await asyncio.sleep(min(0.5, self._settings.beat_s / 2))
             for connection in self:
@@ -189,7 +189,7 @@ class Connections:
             self._gone(connection, "it was revoked")
 
     def expect(self, clients: list[int]) -> None:
-        """After a restart: these were here, and have some time to come back."""
+        """Give clients that were here before a restart some time to come back."""
 
         def give_up() -> None:
             here = {one.client for one in self._named.values() if one.here}

@@ -1,7 +1,8 @@
-"""The server's side of the wire: the calls of clients, and what goes to and fro.
+"""The gRPC server: calls of clients, and the run's transport to them.
 
 It runs in an event loop of its own and decides nothing: reports go to the world's inbox, and the run's
-commands come through `Ways`, from its thread. Nobody is told anything before it has proved who it is.
+thread sends commands as through any ClientTransport. Nobody is told anything before it has proved who
+it is.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ _INSTANCE = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What every client is told of the run."""
+    """Facts of the run that every client is told."""
 
     run: str
     seed: int
@@ -55,7 +56,7 @@ class RunInfo:
 
 
 class Server:
-    """Calls of clients, and the transport to them."""
+    """Answers calls of clients, and is the transport to them."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Server:
         """What `status` answers with, apart from the clients."""
 
     def attach(self, world: RemoteWorld) -> None:
-        """The world that reports go to."""
+        """Set the world that reports go to."""
         self._world = world
 
     def _put(self, report: Report) -> None:
@@ -111,7 +112,7 @@ class Server:
     # Calls
 
     async def admit(self, context: Call) -> Identity | None:
-        """Who makes a call; nobody has more than some at a time, so that all can have theirs."""
+        """Identify a caller; nobody has more than some calls at a time, so that all can have theirs."""
         try:
             identity = self._gate.who(context)
         except UnknownCaller as error:
@@ -170,7 +171,7 @@ class Server:
                 yield piece
                 connection.seen_at = self._clock()
         except PeerError as error:
-            await context.abort(transfer.code(error), str(error))
+            await context.abort(transfer.status_code(error), str(error))
 
     async def offer(
         self, identity: Identity | None, request: pb.OfferRequest, context: Call
@@ -361,14 +362,14 @@ class Server:
         connection.start(await asyncio.wrap_future(held))
 
     def _size(self, task: int) -> int:
-        """Bytes of an update that has come, for the journal."""
+        """Size of an update that has come, for the journal."""
         return self._spool.offered(task).size if self._spool.path(task) is not None else 0
 
     async def _fault(self, connection: Connection, context: Call, error: Exception) -> None:
         if not connection.open:  # it may go on with the next one
             await context.abort(grpc.StatusCode.UNAVAILABLE, _NO_STREAM)
         log.warning("a transfer of %s failed: %s", connection.name, error)
-        await context.abort(transfer.code(error), str(error)[:500])
+        await context.abort(transfer.status_code(error), str(error)[:500])
 
 
 def _state(online: bool, connection: Connection | None) -> str:
@@ -389,5 +390,5 @@ def _doing(orders: list[tuple[int, list[Probe | Train]]], connection: Connection
 
 
 def _line(text: str) -> str:
-    """What a client says, as one line that a journal and a terminal can take."""
+    """A client's text as one line that a journal and a terminal can take."""
     return "".join(one if one.isprintable() else " " for one in text[:500])

@@ -45,7 +45,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Servicer(Protocol[Caller]):
-    """What a server has to answer to; the calls of federation.proto, as grpc.aio has them.
+    """The calls of federation.proto that a server answers, as grpc.aio has them.
 
     admit: who makes a call; it does not return for those who may not. The calls are told.
     """
@@ -87,7 +87,7 @@ def _parse(kind: type[M], data: bytes) -> M:
 
 
 def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
-    """For `aio.Server.add_generic_rpc_handlers`."""
+    """Handlers of all calls, for `aio.Server.add_generic_rpc_handlers`."""
 
     async def control(requests: AsyncIterator[bytes], context: Call) -> None:
         caller = await servicer.admit(context)
@@ -125,7 +125,7 @@ def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
 
 
 async def _only(kind: type[M], requests: AsyncIterator[bytes], context: Call) -> M:
-    """The message of a call that has one."""
+    """Read the message of a call that has only one."""
     try:
         async with asyncio.timeout(REQUEST_S):
             return _parse(kind, await anext(requests))
@@ -139,7 +139,7 @@ async def _only(kind: type[M], requests: AsyncIterator[bytes], context: Call) ->
 
 
 class Stub:
-    """The calls of a client."""
+    """The calls that a client makes."""
 
     def __init__(self, channel: aio.Channel) -> None:
         at = f"/{SERVICE}/"

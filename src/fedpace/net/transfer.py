@@ -1,4 +1,4 @@
-"""Models down and updates up: in pieces, each checked, and taken up again where they broke off.
+"""Transfers of models and updates in pieces, each checked, and resumed where they broke off.
 
 A transfer that breaks is tried again, with pauses that double; every piece that brings it further than
 it ever was gives it all its tries back. What cannot get better by trying is a PeerError at once.
@@ -47,19 +47,19 @@ _WORTH_TRYING = {
 
 
 class TransferFailed(PeerError):
-    """A transfer broke too often in a row; later it may go through."""
+    """A transfer that broke too often in a row; later it may go through."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferTime:
-    """What a transfer took. bytes: those that arrived; seconds: while they did, without pauses."""
+    """Bytes of a transfer that arrived, and seconds while they did, without pauses."""
 
     bytes: int
     seconds: float
 
 
-def code(error: Exception) -> grpc.StatusCode:
-    """With which status a server ends a call: it decides whether, and how, the client tries again."""
+def status_code(error: Exception) -> grpc.StatusCode:
+    """The status that a server ends a call with: it decides if, and how, the client tries again."""
     if isinstance(error, DigestError):
         return grpc.StatusCode.DATA_LOSS
     if isinstance(error, PieceError):
@@ -74,7 +74,7 @@ def code(error: Exception) -> grpc.StatusCode:
 async def pieces(
     task: int, data: bytes | memoryview, offset: int, sha256: bytes | None = None
 ) -> AsyncIterator[Piece]:
-    """What Fetch answers: `data` from an offset on. sha256: of all of it, where it is known already."""
+    """The answer to Fetch: `data` from an offset on. sha256: of all of it, if known already."""
     view = memoryview(data)
     if offset > len(view):
         raise PeerError(f"a model of {len(view)} bytes is asked for from {offset} on")
@@ -91,11 +91,11 @@ async def receive(
     task_allowed: Callable[[int], bool],
     quiet_s: float = QUIET_S,
 ) -> pb.SendReply:
-    """What Send does: pieces go to the spool as they come, and the last one finishes the upload.
+    """Handle Send: write pieces to the spool as they come; the last one finishes the upload.
 
     While a piece is written the next one is waited for. A client that falls silent or ends early is
     told what is there. PeerError for what a client should not do (PieceError, DigestError: it may try
-    again), OSError when the disk is full: see `code`.
+    again), OSError when the disk is full: see `status_code`.
     """
     task: int | None = None
     coming = asyncio.ensure_future(_next(requests, quiet_s))
@@ -127,7 +127,7 @@ async def _next(requests: AsyncIterator[Piece], quiet_s: float) -> Piece | None:
 
 
 def _take(piece: Piece, spool: Spool) -> bool:
-    """Write a piece; whether it was the last one, and all of the upload is safe."""
+    """Write a piece; true if it was the last one, and all of the upload is safe."""
     task, data = piece.task, piece.data
     if data:
         missing = spool.append(task, piece.offset, data, piece.crc)
@@ -155,7 +155,7 @@ async def fetch(
     on_bytes: Callable[[int], None] | None = None,
     quiet_s: float = QUIET_S,
 ) -> tuple[memoryview, TransferTime]:
-    """The model that a task starts from. on_bytes: told how many bytes came, for every piece."""
+    """Download the model that a task starts from. on_bytes: told the size of every piece."""
     what = f"fetching the model of task {task}"
     retry, watch, download = _Retry(what, tries, pause_s), _Watch(), _Download(what, most_bytes)
     while True:
@@ -202,7 +202,7 @@ async def send(
     quiet_s: float = QUIET_S,
     sha256: bytes | None = None,
 ) -> TransferTime:
-    """Bring a task's update to the server; it is safe there once this returns. sha256: if known."""
+    """Upload a task's update; it is safe on the server once this returns. sha256: if known."""
     what = f"sending the update of task {task}"
     retry, watch, view = _Retry(what, tries, pause_s), _Watch(), memoryview(data)
     if sha256 is None:
@@ -262,11 +262,11 @@ async def _write(
 
 
 class _Broken(Exception):
-    """A try failed, and another one may not."""
+    """A failed try, after which another one may go through."""
 
 
 class _Anew(Exception):
-    """What came is not what it should be: another try must begin at 0."""
+    """Wrong data came: another try must begin at 0."""
 
 
 @contextmanager
@@ -286,7 +286,7 @@ def _attempt(what: str, quiet_s: float) -> Iterator[None]:
 
 
 class _Retry:
-    """How often, and after which pause, a transfer is tried again."""
+    """Counts the tries of a transfer, and pauses between them."""
 
     def __init__(self, what: str, tries: int, pause_s: float) -> None:
         self.what, self.tries, self.pause_s = what, tries, pause_s

@@ -1,4 +1,4 @@
-"""What an operator is told of a run: a line a round in the log, and what `status` shows."""
+"""Progress of a run for its operator: a line a round in the log."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ _LINE_EVERY_S = 1.0
 
 
 class ProgressLog:
-    """A watch that remembers where the run stands. Where rounds are many, lines leave some out."""
+    """A watch that logs rounds, and remembers the last accuracy. Of many rounds some are left out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

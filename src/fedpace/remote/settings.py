@@ -1,4 +1,4 @@
-"""How a federation over a network is run."""
+"""Settings of a federation over a network."""
 
 import math
 from dataclasses import dataclass

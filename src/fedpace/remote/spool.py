@@ -23,20 +23,20 @@ _KINDS = (WHOLE, "part", "json")
 
 
 class PieceError(PeerError):
-    """A piece was damaged or is not the next one; what has come is kept, so it can be sent again."""
+    """A piece that was damaged or is not the next one; what has come is kept, it can be sent again."""
 
 
 class DigestError(PeerError):
-    """All of an upload is there and is not what was offered; it was deleted."""
+    """An upload that is complete and not what was offered; it was deleted."""
 
 
 class FullError(PeerError):
-    """There is no room for another upload until others are used up."""
+    """No room for another upload until others are used up."""
 
 
 @dataclass
 class Upload:
-    """size and sha256: as offered; there: bytes that have come; complete: all of it, and checked.
+    """State of an upload. size, sha256: as offered; there: bytes that came; complete: all, and checked.
 
     hash: of the first `hashed` bytes; behind `there` where an earlier process took the others.
     """
@@ -70,7 +70,7 @@ class Spool:
 
     @property
     def used_bytes(self) -> int:
-        """Of all uploads, each in full."""
+        """Bytes of all uploads, each counted in full."""
         with self._changed:
             return sum(upload.size for upload in self._uploads.values())
 
@@ -79,7 +79,7 @@ class Spool:
         return self.total_bytes is not None and 2 * self.used_bytes > self.total_bytes
 
     def offer(self, task: int, size: int, sha256: bytes) -> int:
-        """How many bytes of this upload are there; another one of the same task is given up."""
+        """Begin or resume an upload; how many bytes are there. Another one of the task is given up."""
         if not 1 <= size <= self.most_bytes or len(sha256) != hashlib.sha256().digest_size:
             raise PeerError(
                 f"the update of task {task} has {size} bytes and a digest of {len(sha256)}; "
@@ -132,7 +132,7 @@ class Spool:
             return upload.missing
 
     def finish(self, task: int) -> Path:
-        """Where the whole upload is, for good; DigestError if it is not what was offered."""
+        """Check the whole upload and keep it; its path. DigestError if it is not what was offered."""
         with self._hold(task):
             upload, path, part = (
                 self.offered(task),
@@ -159,24 +159,24 @@ class Spool:
             return path
 
     def offered(self, task: int) -> Upload:
-        """What is known of a task's upload, to look at."""
+        """The state of a task's upload, to look at."""
         upload = self._uploads.get(task)
         if upload is None:
             raise PeerError(f"there is no offer for the update of task {task}; offer it first")
         return upload
 
     def path(self, task: int) -> Path | None:
-        """Where the whole upload is, once it is finished."""
+        """The path of a whole upload, once it is finished."""
         upload = self._uploads.get(task)
         return self._file(task, WHOLE) if upload is not None and upload.complete else None
 
     def tasks(self) -> set[int]:
-        """Those whose uploads are complete."""
+        """Tasks whose uploads are complete."""
         with self._changed:
             return {task for task, upload in self._uploads.items() if upload.complete}
 
     def forget(self, task: int) -> None:
-        """Delete what there is of a task's upload; nothing is fine."""
+        """Delete a task's upload; none is fine."""
         with self._hold(task):
             self._delete(task)
 
@@ -189,7 +189,7 @@ class Spool:
 
     @contextmanager
     def _hold(self, task: int) -> Iterator[None]:
-        """One call at a time for this task; the lock is free meanwhile."""
+        """Let one call at a time work on this task; the lock is free meanwhile."""
         with self._changed:
             self._changed.wait_for(lambda: task not in self._busy)
             self._busy.add(task)
@@ -220,7 +220,7 @@ class Spool:
             self._uploads.pop(task, None)
 
     def _found(self) -> dict[int, Upload]:
-        """What an earlier process has left. Files that belong to no upload are deleted."""
+        """The uploads that an earlier process has left. Other files are deleted."""
         uploads = dict[int, Upload]()
         names = [re.fullmatch(r"(0|[1-9]\d*)\.(\w+)", path.name) for path in self.folder.iterdir()]
         for task in {int(name[1]) for name in names if name and name[2] in _KINDS}:

@@ -268,7 +268,7 @@ class RemoteWorld:
 
     def go_on(self, at: float) -> None:
         """The journal is retraced up to `at`: time goes on once clients are back, or after a while."""
-        self._time.go_on(at, [client for client, place in enumerate(self.places) if place.online])
+        self._time.resume(at, [client for client, place in enumerate(self.places) if place.online])
         for client, place in enumerate(self.places):
             if not place.online:  # the server went down while it told that they had left
                 self._due.extend(self.desk.fail_all(client, at))
@@ -297,13 +297,13 @@ class RemoteWorld:
             while True:
                 if self._stop is not None:
                     raise RunStopped(self._stop)
-                stands_s = self._time.left_s()
-                runs = self._time.run
+                stands_s = self._time.pause_left_s()
+                runs = self._time.running
                 name = min(self._timers, key=lambda one: self._timers[one], default=None)
                 timer = math.inf if name is None or not runs else self._timers[name]
                 tick = self._ticks[0] if self._ticks and runs else math.inf
                 soonest, now = min(timer, tick), self.now()
-                if self._inbox and (now < soonest or self._time.is_by(self._inbox[0][0], soonest)):
+                if self._inbox and (now < soonest or self._time.came_by(self._inbox[0][0], soonest)):
                     stamp, report = self._inbox.popleft()
                     if isinstance(report, Profiled | Arrived | Failed):
                         self._unheard[report.client] -= 1
@@ -320,7 +320,7 @@ class RemoteWorld:
 
     def _now(self) -> float:
         """For an event that happens here."""
-        return self._time.at(self._time.clock())
+        return self._time.time_of(self._time.clock())
 
     def _hear(self, stamp: float, report: Report) -> None:
         match report:
@@ -333,16 +333,16 @@ class RemoteWorld:
             case ClientReady():
                 self._come(stamp, report)
             case ClientLost(client=client, reason=reason):
-                self._time.is_back(client)
+                self._time.release(client)
                 if self.places[client].online:
                     log.info("%s has left: %s", self.places[client].name, reason)
                     self._leave(stamp, client)
             case Profiled() | Arrived() | Failed():
-                self._due.extend(self.desk.listen(replace(report, at=self._time.at(stamp))))
+                self._due.extend(self.desk.listen(replace(report, at=self._time.time_of(stamp))))
 
     def _come(self, stamp: float, came: ClientReady) -> None:
         client, place = came.client, self.places[came.client]
-        self._time.is_back(client)
+        self._time.release(client)
         waits = came.answer.set_running_or_notify_cancel()
         if self.desk.is_shut_out(place):
             if waits:
@@ -368,7 +368,7 @@ class RemoteWorld:
         log.info("%s has joined with %d samples, as client %d", place.name, came.samples, client)
         if self.started:
             place.joined = True
-            self._due.append(Joined(self._time.at(stamp), client, came.samples, came.most))
+            self._due.append(Joined(self._time.time_of(stamp), client, came.samples, came.most))
         self._start_if_all_are_here()
 
     def _start_if_all_are_here(self) -> None:
@@ -383,7 +383,7 @@ class RemoteWorld:
         log.info("the run begins")
 
     def _leave(self, stamp: float, client: int) -> None:
-        self._due.extend(self.desk.leave(client, self._time.at(stamp)))
+        self._due.extend(self.desk.leave(client, self._time.time_of(stamp)))
 
     def _answer(self, request: int, values: Iterable[float | None]) -> None:
         known = tuple(one if one is not None and math.isfinite(one) else None for one in values)

@@ -61,7 +61,7 @@ class Authority:
     def create(
         cls, folder: Path, hosts: Sequence[str], days: int = DAYS, clock: UtcClock = utc_now
     ) -> Self:
-        """A new authority and a certificate for a server that clients know by these hosts.
+        """Make a new authority and a certificate for a server that clients know by these hosts.
 
         ConfigError unless the folder is empty or not there: who was known would be locked out.
         """
@@ -89,7 +89,7 @@ class Authority:
         return cls(folder, ca, clock)
 
     def renew(self, hosts: Sequence[str], days: int = DAYS) -> None:
-        """Another certificate for the server; clients need nothing new, the server a restart."""
+        """Make another certificate for the server; clients need nothing new, the server a restart."""
         pair = self._make_server(hosts, days)
         with self._locked():
             _put_pair(self.folder, "server", pair)
@@ -102,7 +102,7 @@ class Authority:
         return [str(name.value) for name in names], certificate.not_valid_after_utc
 
     def client(self, name: str, kind: ProofKind = "certificate", days: int = DAYS) -> Path:
-        """Keys for a client, as a folder for its machine.
+        """Make keys for a client, as a folder for its machine.
 
         ConfigError while the name has some that are valid; those that are over or revoked are replaced.
         """
@@ -131,7 +131,7 @@ class Authority:
         return folder
 
     def revoke(self, name: str) -> tuple[Identity, ...]:
-        """All that proves this name counts no more. Gives what counted until now, maybe nothing."""
+        """Revoke all identities of a name; those that counted until now, maybe none."""
         with self._locked():
             listed = self.identities()
             if all(identity.name != name for identity, _ in listed):
@@ -149,7 +149,7 @@ class Authority:
         return ended
 
     def identities(self) -> list[tuple[Identity, datetime | None]]:
-        """All that were ever made, each with the time of its revocation, by name."""
+        """All identities that were ever made, each with the time of its revocation, by name."""
         revoked = read_revoked(self.folder)
         kinds: tuple[ProofKind, ...] = ("certificate", "token")
         made = [identity for kind in kinds for identity in read_issued(self.folder, kind)]

@@ -46,7 +46,7 @@ class UnknownCaller(PeerError):
 
 
 class Gate:
-    """Who is behind a call. Revocations and new tokens count as soon as their file has changed.
+    """Identifies callers. Revocations and new tokens count as soon as their file has changed.
 
     A file that cannot be read any more lets nobody in until it can.
     """
@@ -74,11 +74,11 @@ class Gate:
 
     @classmethod
     def insecure(cls) -> Self:
-        """No proof: everybody is who they say."""
+        """A gate without proof: everybody is who they say."""
         return cls(None, Path(), None, b"", utc_now)
 
     def credentials(self) -> grpc.ServerCredentials | None:
-        """For `aio.Server.add_secure_port`; None: there are none, the port is plain."""
+        """Credentials for `aio.Server.add_secure_port`; None: the port is plain."""
         if self._server is None:
             return None
         pair = (self._server.key_pem, self._server.certificate_pem)
@@ -95,7 +95,7 @@ class Gate:
         return identity
 
     def check(self, identity: Identity | None) -> None:
-        """Unknown, with the reason, if the identity does not count any more."""
+        """Raise UnknownCaller, with the reason, if the identity does not count any more."""
         if identity is None and self.how is None:
             return
         if identity is None or identity.kind != self.how:
@@ -111,7 +111,7 @@ class Gate:
             raise UnknownCaller(f"{what} is not in {self._tokens.path} any more")
 
     def valid(self, identity: Identity | None) -> bool:
-        """Whether it still counts; cheap, for streams that live long."""
+        """True while an identity counts; cheap, for streams that live long."""
         with suppress(UnknownCaller):
             self.check(identity)
             return True
@@ -132,7 +132,7 @@ class Gate:
 
 
 class ClientKeys:
-    """What a client's folder holds: a certificate with its key, or a token; and the authority."""
+    """A client's keys: a certificate with its key, or a token; and the authority."""
 
     def __init__(self, name: str, ca: bytes, pair: Pair | None, token: str | None) -> None:
         self.name = name
@@ -142,7 +142,7 @@ class ClientKeys:
 
     @classmethod
     def open(cls, folder: Path, clock: UtcClock = utc_now) -> Self:
-        """ConfigError where a file is missing, does not match, or is over."""
+        """Read a client's folder; ConfigError where a file is missing, does not match, or is over."""
         if (folder / "ca.key").exists():
             raise ConfigError(
                 f"{folder} is the server's folder; give the client's own, such as {folder}/clients/NAME"
@@ -166,13 +166,13 @@ class ClientKeys:
         return cls(name, ca_pem, None, text)
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """For `aio.secure_channel`."""
+        """Credentials for `aio.secure_channel`."""
         if self._pair is None:
             return grpc.ssl_channel_credentials(self._ca)
         return grpc.ssl_channel_credentials(self._ca, self._pair.key_pem, self._pair.certificate_pem)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """To be sent with every call."""
+        """Metadata to be sent with every call."""
         return () if self._token is None else ((AUTHORIZATION, _SCHEME + self._token),)
 
 

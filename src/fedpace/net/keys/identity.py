@@ -1,4 +1,4 @@
-"""Who may take part: an authority in a folder, and the certificates and tokens that it gives out.
+"""Identities: an authority in a folder, and the certificates and tokens that it gives out.
 
     ca.crt ca.key          the authority itself; who has ca.key can be anybody, so it stays here
     server.crt server.key  what the server shows to clients
@@ -73,7 +73,7 @@ def is_name(text: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """Whether a certificate can be made for it: an address, or a name in ASCII without a port."""
+    """True for an address, or a name in ASCII without a port: a certificate can be made for it."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -92,7 +92,7 @@ def digest(token: str) -> str:
 
 
 def day(time: datetime) -> str:
-    """For people."""
+    """A time for people to read."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -136,7 +136,7 @@ def read_certificate(path: Path, now: datetime, remedy: str) -> tuple[x509.Certi
 
 
 def parse_certificate(path: Path, remedy: str) -> tuple[x509.Certificate, bytes]:
-    """The same, valid or not."""
+    """A certificate, valid or not, parsed and as PEM."""
     content = read_file(path, remedy)
     try:
         return x509.load_pem_x509_certificate(content), content

@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from fedpace.learn.many.executor import Executor, Serial, single_thread
 from fedpace.learn.many.processes import Processes
 from fedpace.learn.many.stacks.stacked import Stacked
-from fedpace.learn.server.aggregate import combine
+from fedpace.learn.server.aggregate import aggregate
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.tasks.task import Task
@@ -64,7 +64,7 @@ def ours(trainer: Trainer, executor: Executor, turn: int) -> None:
     start = trainer.initial()
     depth = trainer.layout.depth
     jobs = [(Job(client, turn, STEPS, 0, depth, BATCH), start) for client in chosen(turn)]
-    combine(trainer.layout, executor.train(jobs), [1.0] * ROUND)
+    aggregate(trainer.layout, executor.train(jobs), [1.0] * ROUND)
 
 
 class Loop:

@@ -11,9 +11,10 @@ from torch import nn
 from fedpace.core.errors import PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
-from fedpace.learn.server import aggregate
-from fedpace.learn.server.aggregate import blend, combine
+from fedpace.learn.server import sums
+from fedpace.learn.server.aggregate import blend
 from tests.learn.learning_toys import normed
+from tests.learn.server.aggregating import combine
 
 LAYOUT = Layout.trace(normed(), torch.randn(3, 4))
 
@@ -211,7 +212,7 @@ def test_weights_that_make_no_mean_are_refused(weights, rule):
 def test_sums_do_not_depend_on_the_blocks_in_which_they_are_made(block, monkeypatch):
     updates = [update(depth, depth) for depth in (2, 5, 1, 3)]
     expected = combine(LAYOUT, updates, [1.0, 0.3, 2.0, 0.7])
-    monkeypatch.setattr(aggregate, "_BLOCK", block)
+    monkeypatch.setattr(sums, "_BLOCK", block)
     found = combine(LAYOUT, updates, [1.0, 0.3, 2.0, 0.7])
     assert torch.equal(found.params, expected.params)
     assert torch.equal(found.buffers, expected.buffers)

@@ -10,10 +10,10 @@ from fedpace.core.errors import PeerError, PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Estimates, Update
 from fedpace.learn.model.width import slim
-from fedpace.learn.server.aggregate import combine
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings
 from tests.learn.learning_toys import normed
+from tests.learn.server.aggregating import combine
 
 MODEL, INPUTS = normed(), torch.randn(3, 4)
 LAYOUT = Layout.trace(MODEL, INPUTS)

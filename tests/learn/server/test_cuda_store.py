@@ -8,7 +8,7 @@ import torch
 
 from fedpace.core.commands import Aggregate, Measure
 from fedpace.core.errors import PeerError
-from fedpace.learn.server.aggregate import combine
+from tests.learn.server.aggregating import combine
 from tests.learn.server.test_combining_widths import LAYOUT, SLIMS, store, update
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

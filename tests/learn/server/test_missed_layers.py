@@ -9,11 +9,11 @@ from fedpace.core.commands import Aggregate
 from fedpace.core.errors import PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
-from fedpace.learn.server.aggregate import combine
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings
 from fedpace.planning.deadline_bound import missed_chances
 from tests.learn.learning_toys import normed
+from tests.learn.server.aggregating import combine
 
 NOTHING = torch.empty(0)
 NORMED = Layout.trace(normed(), torch.randn(3, 4))

@@ -57,20 +57,3 @@ class Update:
     width: float | None = None
     estimates: Estimates | None = None
     gradient: Tensor | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Combined:
-    """What updates come to in the last `depth` layers; the layers before were touched by nobody.
-
-    params: float32 suffix of deltas; buffers: float32 suffix of the carriers' mean values, and
-    buffer_shares: how far towards it to go, in [0, 1]; counters: int64 suffix of new values.
-    held: which numbers of `params` somebody has trained, None for all of them. On the CPU.
-    """
-
-    depth: int
-    params: Tensor
-    buffers: Tensor
-    buffer_shares: Tensor
-    counters: Tensor
-    held: Tensor | None = None

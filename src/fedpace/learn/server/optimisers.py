@@ -17,7 +17,8 @@ from torch.optim import SGD, Adagrad, Adam, Optimizer
 
 from fedpace.core.errors import unknown
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.weights import Combined, Weights
+from fedpace.learn.model.weights import Weights
+from fedpace.learn.server.aggregate import AggregatedUpdate
 from fedpace.learn.settings import ServerSettings
 
 __all__ = ["ServerSettings", "Slot", "Yogi", "make_optimiser"]
@@ -85,7 +86,7 @@ class Slot:
         self._params = [nn.Parameter(layer.clone()) for layer in _by_layer(layout, weights.params)]
         self._optimiser = make_optimiser(settings, self._params)
 
-    def step(self, combined: Combined, lr: float | None) -> None:
+    def step(self, combined: AggregatedUpdate, lr: float | None) -> None:
         """Make new weights; the old ones stay as they are for those who hold them."""
         layout, old, depth = self._layout, self.weights, combined.depth
         start = layout.start(depth)
@@ -113,7 +114,7 @@ class Slot:
         )
 
     @contextmanager
-    def _keeping(self, combined: Combined) -> Iterator[None]:
+    def _keeping(self, combined: AggregatedUpdate) -> Iterator[None]:
         """Around a step: numbers that nobody holds, and their moments, stay as they are."""
         kept: list[tuple[Tensor, Tensor, Tensor]] = []
         if combined.held is not None:

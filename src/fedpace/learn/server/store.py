@@ -1,11 +1,9 @@
 """The server's models and the updates that wait for their use."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
@@ -13,11 +11,11 @@ from fedpace.core.errors import PeerError, PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Estimates, Update, Weights
 from fedpace.learn.model.width import Slim
-from fedpace.learn.server.aggregate import blend, combine
-from fedpace.learn.server.checks import check_cut, check_effort, check_finite, check_shapes, l2_norm
+from fedpace.learn.server.aggregate import aggregate, blend
+from fedpace.learn.server.checks import check_cut, check_effort, check_finite, check_shapes
+from fedpace.learn.server.measures import measure
 from fedpace.learn.server.optimisers import Slot
-from fedpace.learn.server.parts import make_parts
-from fedpace.learn.server.spread import spreads
+from fedpace.learn.server.weigh import AggregationRule, update_places
 from fedpace.learn.settings import ServerSettings
 
 
@@ -80,18 +78,10 @@ class ModelStore:
         if not updates:
             return
         now = slot.weights
-        combined = combine(
-            self._layout,
-            updates,
-            command.weights,
-            command.rule,
-            command.missing,
-            self._server.normalise,
-            [None if base is now else base.params - now.params for base in bases],
-            command.missed,
-            self._slims,
-        )
-        slot.step(combined, command.lr)
+        rule = AggregationRule(command.rule, command.missing, self._server.normalise, command.missed)
+        lags = [None if base is now else base.params - now.params for base in bases]
+        together = aggregate(self._layout, updates, command.weights, rule, lags, self._slims)
+        slot.step(together, command.lr)
         for task in command.tasks:
             del self._updates[task]
 
@@ -102,38 +92,8 @@ class ModelStore:
         slot.step(blend(self._layout, slot.weights, sources, command.weights), None)
 
     def measure(self, command: Measure) -> tuple[float, ...]:
-        """One number per update; the updates stay.
-
-        norm: L2 norm of its parameters; divergence: their L2 distance from the weighted mean (equal
-        weights if none are given), over the numbers that the update carries; spread: that of its
-        gradient from theirs, NaN where it brings none or one that is not finite, which then counts for
-        nobody; the others are what the client has estimated, NaN where it has not.
-        """
-        updates = self._find(command.tasks)
-        if command.what == "norm":
-            return tuple(l2_norm(update.params) for update in updates)
-        weights = command.weights or (1.0,) * len(updates)
-        if command.what == "divergence":
-            return self._divergences(updates, weights)
-        if command.what == "spread":
-            return self._spreads(updates, weights)
-        found = [update.estimates for update in updates]
-        return tuple(math.nan if one is None else getattr(one, command.what) for one in found)
-
-    def _divergences(self, updates: Sequence[Update], weights: Sequence[float]) -> tuple[float, ...]:
-        combined = combine(self._layout, updates, weights, slims=self._slims)
-        mean = torch.zeros(self._layout.start(0).params)  # 0 where only updates of weight 0 reach
-        mean[self._layout.start(combined.depth).params :] = combined.params
-        return tuple(
-            l2_norm(update.params - mean[self._places(update)[0]].to(update.params.device))
-            for update in updates
-        )
-
-    def _spreads(self, updates: Sequence[Update], weights: Sequence[float]) -> tuple[float, ...]:
-        make_parts(updates, weights, (), "mean")  # refuses weights that no mean can have
-        places = [slice(None) if one.width is None else self._places(one)[0] for one in updates]
-        gradients = [update.gradient for update in updates]
-        return spreads(gradients, places, weights, self._layout.start(0).params)
+        """One number per update, see `measures`; the updates stay."""
+        return measure(command, self._find(command.tasks), self._layout, self._slims)
 
     def state(self) -> dict[str, Any]:
         """Everything that changes, as plain values and tensors: fit for weights_only loading."""
@@ -152,7 +112,7 @@ class ModelStore:
             estimates = values.get("estimates")
             known = None if estimates is None else Estimates(*estimates)
             self._updates[task] = Update(**{**values, "estimates": known})
-            self._places(self._updates[task])
+            self._cut_layout(self._updates[task])
 
     def _slot(self, name: str) -> Slot:
         if name not in self._slots:
@@ -169,26 +129,24 @@ class ModelStore:
             )
         return [self._updates[task] for task in tasks]
 
-    def _places(self, update: Update) -> tuple[Tensor | slice, Tensor | slice]:
-        """Where the update's parameters and buffers are in the full vectors."""
-        start, width = self._layout.start(update.depth), update.width
-        if width is None:
-            return slice(start.params, None), slice(start.buffers, None)
-        if width not in self._slims:
+    def _cut_layout(self, update: Update) -> Layout:
+        """Layout of the model that the update is of, which is made here if it is thinner."""
+        if update.width is None:
+            return self._layout
+        if update.width not in self._slims:
             if self._make_slim is None:
                 raise PolicyError(
-                    f"an update has width {width}, but this store was given no thinner models"
+                    f"an update has width {update.width}, but this store was given no thinner models"
                 )
-            self._slims[width] = self._make_slim(width)
-        return self._slims[width].params, self._slims[width].buffers
+            self._slims[update.width] = self._make_slim(update.width)
+        return self._slims[update.width].layout
 
     def _check(self, task: int, update: Update) -> None:
         check_cut(task, update, self._layout)
         check_effort(task, update)
-        _, statistics = self._places(update)
-        cut_layout = self._layout if update.width is None else self._slims[update.width].layout
-        check_shapes(task, update, cut_layout)
-        check_finite(task, update, self.weights().buffers, statistics)
+        check_shapes(task, update, self._cut_layout(update))
+        _, places = update_places(self._layout, update, self._slims)
+        check_finite(task, update, self.weights().buffers, places)
 
 
 def _plain(update: Update) -> dict[str, Any]:

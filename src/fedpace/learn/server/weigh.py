@@ -1,0 +1,100 @@
+"""Updates with their weights and places: the step of aggregation before any sum."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedpace.core.errors import PolicyError
+from fedpace.learn.model.layers import Layout
+from fedpace.learn.model.weights import Update
+from fedpace.learn.model.width import Slim
+
+Places = Tensor | slice
+"""Where some numbers are in a longer vector: a slice of it for whole layers, else one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationRule:
+    """Rule by which updates become one, from `core.commands.Aggregate` and `ServerSettings`.
+
+    name: of a rule in `combine.COMBINERS`; normalise, missed: see `correct`.
+    """
+
+    name: str = "mean"
+    missing: Literal["skip", "zero"] = "skip"
+    normalise: bool = False
+    missed: Sequence[float] | None = None
+
+
+MEAN = AggregationRule()
+
+
+class WeightedUpdate(NamedTuple):
+    """One update, its weight, and where its numbers are among those of the deepest update.
+
+    factor: what its delta is multiplied by in a sum: the weight, over the effort where the rule
+    normalises. lag: for rule "mix", what the client downloaded minus the slot's model, at the
+    update's numbers; None where they are the same.
+    """
+
+    update: Update
+    weight: float
+    factor: float
+    params_at: Places
+    buffers_at: Places
+    lag: Tensor | None
+
+
+def weigh(
+    layout: Layout,
+    updates: Sequence[Update],
+    weights: Sequence[float],
+    rule: AggregationRule,
+    lags: Sequence[Tensor | None],
+    slims: Mapping[float, Slim],
+    device: torch.device,
+) -> list[WeightedUpdate]:
+    """Give every update its weight; one of weight 0 carries nothing and is left out.
+
+    lags: over all parameters, one an update or none at all.
+    """
+    each = zip(updates, weights, lags or (None,) * len(updates), strict=True)
+    given = [(update, weight, lag) for update, weight, lag in each if weight]
+    start = layout.start(max((update.depth for update, _, _ in given), default=0))
+    places: dict[tuple[int, float | None], tuple[Places, Places]] = {}
+    weighted = []
+    for update, weight, lag in given:
+        cut = update.depth, update.width
+        if cut not in places:
+            at = update_places(layout, update, slims)
+            places[cut] = _within(at[0], start.params, device), _within(at[1], start.buffers, device)
+        factor = weight / update.effort if rule.normalise else weight
+        lag = None if lag is None else lag.to(device)[start.params :][places[cut][0]]
+        weighted.append(WeightedUpdate(update, weight, factor, *places[cut], lag))
+    return weighted
+
+
+def _within(at: Places, start: int, device: torch.device) -> Places:
+    """Places in a vector as those in its part from `start` on."""
+    return slice(at.start - start, None) if isinstance(at, slice) else at.to(device) - start
+
+
+def update_places(layout: Layout, update: Update, slims: Mapping[float, Slim]) -> tuple[Places, Places]:
+    """Where the update's parameters and buffers are among the full model's."""
+    if update.width not in (None, 1.0):
+        return thin_places(update.width, slims)
+    start = layout.start(update.depth)
+    return slice(start.params, None), slice(start.buffers, None)
+
+
+def thin_places(width: float | None, slims: Mapping[float, Slim]) -> tuple[Tensor, Tensor]:
+    """Where the thinner model's parameters and buffers are among the full model's."""
+    slim = None if width is None else slims.get(width)
+    if slim is None:
+        raise PolicyError(
+            f"an update has width {width}, but known are {sorted(slims)}; give its thinner model"
+        )
+    return slim.params, slim.buffers

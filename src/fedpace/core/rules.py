@@ -1,6 +1,7 @@
 """Rules of commands that need no more than the command and the model."""
 
 import math
+from collections.abc import Sequence
 
 from fedpace.core.commands import Aggregate, Blend, Train
 from fedpace.core.errors import PolicyError
@@ -31,16 +32,21 @@ def check_step(command: Aggregate, depth: int) -> None:
     """The learning rate, and the chances of layers to be missed. depth: layers of the model."""
     if command.lr is not None and not (math.isfinite(command.lr) and command.lr > 0):
         raise PolicyError(f"aggregation with learning rate {command.lr}")
-    if command.missed is None:
+    check_missed(command.missed, command.rule, command.missing, depth)
+
+
+def check_missed(missed: Sequence[float] | None, rule: str, missing: str, depth: int) -> None:
+    """The chances of layers to be missed: one for each of `depth` layers, for a mean of carriers."""
+    if missed is None:
         return
-    if command.rule != "mean" or command.missing != "skip":
+    if rule != "mean" or missing != "skip":
         raise PolicyError(
-            f"aggregation with missed={command.missed}, rule {command.rule!r} and missing "
-            f"{command.missing!r}; only a mean of those who carry a layer is corrected"
+            f"aggregation with missed={missed}, rule {rule!r} and missing {missing!r}; "
+            "only a mean of those who carry a layer is corrected"
         )
-    if len(command.missed) != depth or not all(0 <= chance < 1 for chance in command.missed):
+    if len(missed) != depth or not all(0 <= chance < 1 for chance in missed):
         raise PolicyError(
-            f"aggregation with missed={command.missed}; give {depth} chances in [0, 1), one a layer"
+            f"aggregation with missed={missed}; give {depth} chances in [0, 1), one a layer"
         )
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedpace.core.rules import check_missed
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.model.width import Slim
 from fedpace.learn.server.combine import check_weights, find_combiner, mean_buffers
-from fedpace.learn.server.correct import check_missed, correct_missed
+from fedpace.learn.server.correct import correct_missed
 from fedpace.learn.server.sums import Contributions
 from fedpace.learn.server.weigh import MEAN, AggregationRule, WeightedUpdate, weigh
 
@@ -51,7 +52,7 @@ def aggregate(
     Sums run on the updates' device.
     """
     check_weights(rule.name, len(updates), weights, len(lags))
-    check_missed(rule, layout)
+    check_missed(rule.missed, rule.name, rule.missing, layout.depth)
     device = _device_of(update for update, weight in zip(updates, weights, strict=True) if weight)
     weighted = weigh(layout, updates, weights, rule, lags, slims or {}, device)
     carried = Contributions(layout, weighted, rule, device)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from fedpace.core.errors import PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.server.sums import CarriedSpan
 from fedpace.learn.server.weigh import AggregationRule
@@ -30,18 +29,3 @@ def correct_missed(values: Tensor, layout: Layout, depth: int, rule: Aggregation
     starts = [start.params - layout.start(depth).params for start in layout.starts]
     for layer in range(layout.depth - depth, layout.depth):
         values[starts[layer] : starts[layer + 1]].div_(1 - rule.missed[layer])
-
-
-def check_missed(rule: AggregationRule, layout: Layout) -> None:
-    """Refuse chances that correct nothing: of another rule, or of other layers."""
-    if rule.missed is None:
-        return
-    if (rule.name, rule.missing) != ("mean", "skip"):
-        raise PolicyError(
-            f"missed layers for rule {rule.name!r} and missing {rule.missing!r}; only a mean over "
-            f"those who carry a layer is corrected"
-        )
-    if len(rule.missed) != layout.depth or not all(0 <= chance < 1 for chance in rule.missed):
-        raise PolicyError(
-            f"missed is {tuple(rule.missed)}; give {layout.depth} chances in [0, 1), one a layer"
-        )

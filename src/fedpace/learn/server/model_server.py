@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Probe, Train, Work
 from fedpace.core.events import Arrived
 from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.server.combine import find_combiner
 from fedpace.learn.server.store import ModelStore
 
 
@@ -98,7 +99,7 @@ class ModelServer:
     def aggregate(self, command: Aggregate) -> None:
         if not self.retracing:
             self.collect(command.tasks)
-            mixed = command.tasks if command.rule == "mix" else ()
+            mixed = command.tasks if find_combiner(command.rule).lags else ()
             self._store.aggregate(command, [self._bases[task].known() for task in mixed])
         for task in command.tasks:
             self._close(task)

@@ -37,9 +37,10 @@ class CarriedSpan(NamedTuple):
 class Contributions:
     """Weighted updates over the last `depth` layers; sums are new vectors on `device`.
 
-    total: weight of all updates; spans: layers with the same carriers, or, where an update holds the
-    leading channels only, all numbers, whose carriers are those who hold them (HeteroFL, Diao et al.
-    2021, eq. 1 to 3); held: which parameters somebody carries, None for all of them.
+    size: parameters of these layers; total: weight of all updates; spans: layers with the same
+    carriers, or, where an update holds the leading channels only, all numbers, whose carriers are
+    those who hold them (HeteroFL, Diao et al. 2021, eq. 1 to 3); held: which parameters somebody
+    carries, None for all of them.
     """
 
     def __init__(
@@ -54,14 +55,14 @@ class Contributions:
         self.depth = max((one.update.depth for one in updates), default=0)
         self.elementwise = any(isinstance(one.params_at, Tensor) for one in updates)
         start, end = layout.start(self.depth), layout.start(0)
-        self._params, self._buffers = end.params - start.params, end.buffers - start.buffers
+        self.size, self._buffers = end.params - start.params, end.buffers - start.buffers
         self.held: Tensor | None = None
         self.spans = [self._element_span()] if self.elementwise else self._layer_spans(layout)
 
     def sum_deltas(self) -> Tensor:
         """Sum of factor * delta over those who carry a number."""
         terms = [(one.params_at, one.update.params, one.factor) for one in self.updates]
-        return self._sum(self._params, terms)
+        return self._sum(self.size, terms)
 
     def sum_buffers(self) -> Tensor:
         """Sum of weight * value over those who carry a buffer."""
@@ -72,7 +73,7 @@ class Contributions:
         """Add the sum of weight * lag to `values`, in place."""
         terms = [(one.params_at, one.lag, one.weight) for one in self.updates if one.lag is not None]
         if self.elementwise:
-            return values.add_(self._sum(self._params, terms))
+            return values.add_(self._sum(self.size, terms))
         add_scaled(values, terms)
         return values
 
@@ -96,7 +97,7 @@ class Contributions:
         return spans
 
     def _element_span(self) -> CarriedSpan:
-        params, buffers = self._sum(self._params, ()), self._sum(self._buffers, ())
+        params, buffers = self._sum(self.size, ()), self._sum(self._buffers, ())
         for one in self.updates:
             params[one.params_at] += one.weight
             buffers[one.buffers_at] += one.weight
@@ -108,7 +109,7 @@ class Contributions:
                 (one.params_at, effort.expand(len(one.update.params)), one.weight)
                 for one, effort in zip(self.updates, each, strict=True)
             ]
-            effort = self._sum(self._params, terms) / divisor(params)
+            effort = self._sum(self.size, terms) / divisor(params)
         return CarriedSpan(slice(None), slice(None), params, buffers, effort)
 
 

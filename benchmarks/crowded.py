@@ -21,7 +21,7 @@ import fedpace
 from benchmarks.million import MIB, MILLION, Mark, mark
 from fedpace.core.run import Standing
 from fedpace.data.partition import PartitionSettings, partition
-from fedpace.data.streams import in_order
+from fedpace.data.streams import order_of_arrival
 
 SAMPLES, FEATURES, CLASSES = 2, 16, 10
 ROUNDS, ASKED = 4, 1000
@@ -64,7 +64,7 @@ def divide(case: Case) -> tuple[float, float]:
     before = mark()
     shares = partition(labels, case.clients, PartitionSettings(case.partition, min_samples=1), seed=0)
     if case.streamed:
-        shares = in_order(shares, labels, "iid", seed=0)
+        shares = order_of_arrival(shares, labels, "iid", seed=0)
     after = mark()
     return after.processor_s - before.processor_s, _more(before, after) / len(shares)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from fedpace.report.collection import collect
+from fedpace.report.collection import collect_runs
 from fedpace.report.table import markdown
 from fedpace.runs.compare import compare
 from fedpace.runs.config import CompareSettings, StopSettings, load
@@ -41,7 +41,7 @@ def main(out: Path) -> None:
         compare=CompareSettings(tuple(policies), seeds=2, targets=(0.6, 0.7, 0.75)),
     )
     compare(config, out, resume=True)
-    runs = collect(out)
+    runs = collect_runs(out)
     for name in GRID:
         groups = {label: group for label, group in runs.items() if label.startswith(name)}
         print(f"\n## {name}\n\n{markdown(groups, config.compare.targets)}")

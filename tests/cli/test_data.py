@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedpace.cli.main import app
 from fedpace.data.downloads import catalogue
-from fedpace.data.downloads.catalogue import File, Form, Known
+from fedpace.data.downloads.catalogue import FileSet, KnownDataset, PublishedFile
 from tests.cli.test_main import COMMAND
 from tests.loopback import serving
 from tests.shared_data import real_data
@@ -56,10 +56,12 @@ def tiny(site, monkeypatch):
         content = CONTENT * (number + 1)
         site.files[f"/{name}"] = content
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        files.append(File(name, len(content), digest, (f"{site.url}/{name}",)))
-    plain = Form("all numbers, unpacked", "tiny/plain", (File("all", 3, "md5:" + 32 * "0"),))
-    official = Form("all numbers", "tiny", tuple(files))
-    tiny = Known("tiny", "numbers", "public domain", "Nobody: Numbers, 2000", (plain, official))
+        files.append(PublishedFile(name, len(content), digest, (f"{site.url}/{name}",)))
+    plain = FileSet(
+        "all numbers, unpacked", "tiny/plain", (PublishedFile("all", 3, "md5:" + 32 * "0"),)
+    )
+    official = FileSet("all numbers", "tiny", tuple(files))
+    tiny = KnownDataset("tiny", "numbers", "public domain", "Nobody: Numbers, 2000", (plain, official))
     monkeypatch.setattr(catalogue, "DATASETS", {"tiny": tiny})
     return lambda *arguments: CliRunner().invoke(app, ["data", *arguments])
 
@@ -200,7 +202,7 @@ def test_the_real_files_are_verified():
 def proxy(site):
     """A proxy that has the real Fashion-MNIST in the place of its first source."""
     source = real_data("fashion-mnist")
-    for file in catalogue.known("fashion-mnist").official.files:
+    for file in catalogue.find_dataset("fashion-mnist").official.files:
         site.files[file.urls[0]] = (source / file.name).read_bytes()
     return site
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.random.keyed import generator
-from fedpace.data.divide import divide
+from fedpace.data.divide import divide_by_proportions
 from fedpace.data.partition import check_partition, iid
 from fedpace.data.shares import Shares
-from fedpace.data.streams import in_order
+from fedpace.data.streams import order_of_arrival
 
 PLAIN = [np.array([4, 1]), np.array([0]), np.array([], dtype=np.int64), np.array([3, 2, 5])]
 CLASSES = 4
@@ -89,7 +89,7 @@ def test_samples_are_divided_as_one_by_one(clients, least, alpha):
         if clients > 7:
             proportions[:, :3] = 0  # clients that the draw gave nothing, for which all classes will do
             proportions /= proportions.sum(axis=1, keepdims=True)
-        found = divide(labels, proportions, generator(seed, "it"), least)
+        found = divide_by_proportions(labels, proportions, generator(seed, "it"), least)
         assert listed(found) == divided_plainly(labels, proportions, generator(seed, "it"), least)
 
 
@@ -111,8 +111,8 @@ def test_samples_arrive_in_the_order_that_each_client_draws_for_itself(content):
     for client, share in enumerate(shares):
         order = share[generator(9, "stream.order", client).permutation(len(share))].tolist()
         plain.append(order if content == "iid" else sorted(order, key=lambda one: turns[labels[one]]))
-    assert listed(in_order(shares, labels, content, 9)) == plain
-    assert listed(in_order(list(shares), labels, content, 9)) == plain
+    assert listed(order_of_arrival(shares, labels, content, 9)) == plain
+    assert listed(order_of_arrival(list(shares), labels, content, 9)) == plain
 
 
 def test_a_million_shares_are_checked_at_once_and_the_first_fault_is_told():

@@ -8,7 +8,7 @@ import pytest
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.random import keyed as seeds
-from fedpace.data.streams import Stream, StreamSettings, in_order, make_stream
+from fedpace.data.streams import Stream, StreamSettings, make_stream, order_of_arrival
 
 SEED = 7
 ARRIVALS = ("smooth", "burst", "random")
@@ -205,7 +205,7 @@ SHARES = [np.arange(start, 200, 4) for start in range(4)]
 
 
 def test_a_continuous_stream_brings_one_class_after_the_other_the_same_for_all():
-    orders = in_order(SHARES, LABELS, "continuous", SEED)
+    orders = order_of_arrival(SHARES, LABELS, "continuous", SEED)
     sequences = [LABELS[order][::10].tolist() for order in orders]
     assert sequences == [sequences[0]] * 4
     assert sorted(sequences[0]) == [0, 1, 2, 3, 4]
@@ -216,19 +216,22 @@ def test_a_continuous_stream_brings_one_class_after_the_other_the_same_for_all()
 
 
 def test_the_sequence_of_classes_depends_on_the_seed():
-    found = {tuple(LABELS[in_order(SHARES, LABELS, "continuous", seed)[0]][::10]) for seed in range(20)}
+    found = {
+        tuple(LABELS[order_of_arrival(SHARES, LABELS, "continuous", seed)[0]][::10])
+        for seed in range(20)
+    }
     assert len(found) > 15
 
 
 def test_an_iid_stream_brings_all_classes_all_the_time():
-    for order, share in zip(in_order(SHARES, LABELS, "iid", SEED), SHARES, strict=True):
+    for order, share in zip(order_of_arrival(SHARES, LABELS, "iid", SEED), SHARES, strict=True):
         assert np.array_equal(np.sort(order), share)
         assert set(LABELS[order[:25]]) == set(range(5))
 
 
 def test_a_continuous_stream_needs_classes():
     with pytest.raises(ConfigError, match=r"one class a sample, but targets are float64"):
-        in_order(SHARES, LABELS.astype(float), "continuous", SEED)
+        order_of_arrival(SHARES, LABELS.astype(float), "continuous", SEED)
 
 
 # Settings

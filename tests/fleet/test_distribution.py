@@ -7,7 +7,12 @@ import pytest
 from fedpace.core.errors import ConfigError
 from fedpace.core.random.keyed import generator
 from fedpace.fleet.behaviour import Behaviour
-from fedpace.fleet.distribution import Distribution, DistributionSettings, Draw, draw
+from fedpace.fleet.distribution import (
+    Distribution,
+    DistributionSettings,
+    Draw,
+    draw_positive,
+)
 from fedpace.fleet.trace import Phones, PhonesSettings
 
 SIZE = 40_000
@@ -26,7 +31,7 @@ SIZE = 40_000
 def test_draws_have_the_mean_and_spread_of_their_closed_forms(
     spec: Draw, mean: float, sd: float
 ) -> None:
-    values = draw(spec, SIZE, generator(0, "test"))
+    values = draw_positive(spec, SIZE, generator(0, "test"))
     assert values.shape == (SIZE,)
     assert abs(values.mean() - mean) <= 4 * sd / math.sqrt(SIZE)
     # the standard error of a variance, from the sample's own fourth moment
@@ -35,13 +40,13 @@ def test_draws_have_the_mean_and_spread_of_their_closed_forms(
 
 
 def test_a_lognormal_draw_has_its_spread_in_the_log() -> None:
-    logs = np.log(draw(Draw("lognormal", 3.0, 1.5), SIZE, generator(1, "test")))
+    logs = np.log(draw_positive(Draw("lognormal", 3.0, 1.5), SIZE, generator(1, "test")))
     assert abs(logs.std() - 1.5) < 4 * 1.5 / math.sqrt(2 * SIZE)
     assert abs(logs.mean() - (math.log(3.0) - 1.5**2 / 2)) < 4 * 1.5 / math.sqrt(SIZE)
 
 
 def test_a_wide_normal_is_the_normal_cut_at_zero() -> None:
-    values = draw(Draw("normal", 1.0, 1.0), SIZE, generator(2, "test"))
+    values = draw_positive(Draw("normal", 1.0, 1.0), SIZE, generator(2, "test"))
     phi, tail = math.exp(-0.5) / math.sqrt(2 * math.pi), 0.5 * (1 + math.erf(1 / math.sqrt(2)))
     ratio = phi / tail
     assert values.min() > 0
@@ -49,14 +54,14 @@ def test_a_wide_normal_is_the_normal_cut_at_zero() -> None:
 
 
 def test_uniform_draws_stay_within_their_bounds() -> None:
-    values = draw(Draw("uniform", 2.0, 1.0), SIZE, generator(3, "test"))
+    values = draw_positive(Draw("uniform", 2.0, 1.0), SIZE, generator(3, "test"))
     assert 0 < values.min() < 0.01
     assert 3.99 < values.max() <= 4.0
 
 
 @pytest.mark.parametrize("spread", [0.0, 10.0])
 def test_the_widest_and_the_narrowest_lognormal_stay_positive_and_finite(spread: float) -> None:
-    values = draw(Draw("lognormal", 1.0, spread), SIZE, generator(4, "test"))
+    values = draw_positive(Draw("lognormal", 1.0, spread), SIZE, generator(4, "test"))
     assert np.isfinite(values).all()
     assert (values > 0).all()
 
@@ -81,7 +86,11 @@ def test_draws_that_make_no_sense_are_refused(wrong: dict, complaint: str) -> No
 
 
 def test_megabits_become_bytes() -> None:
-    settings = DistributionSettings(Draw("constant", 2.0), Draw("constant", 8.0), Draw("constant", 4.0))
+    settings = DistributionSettings(
+        Draw("constant", 2.0),
+        Draw("constant", 8.0),
+        Draw("constant", 4.0),
+    )
     pace = Distribution.build(settings, 1, 0).pace(0, 0)
     assert (pace.sample_s, pace.down_bytes_s, pace.up_bytes_s) == (2.0, 1e6, 5e5)
 

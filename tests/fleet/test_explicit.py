@@ -6,13 +6,13 @@ import pytest
 
 from fedpace.core.errors import ConfigError
 from fedpace.fleet.behaviour import Behaviour
-from fedpace.fleet.explicit import Change, Explicit, ExplicitSettings
+from fedpace.fleet.explicit import Explicit, ExplicitSettings, SpeedChange
 from fedpace.fleet.fleet import Fleet, Pace
 
 FREE = Behaviour(free_links=True)
 
 
-def changing(*changes: Change, behaviour: Behaviour = FREE, per_samples: int = 1, seed=0) -> Fleet:
+def changing(*changes: SpeedChange, behaviour: Behaviour = FREE, per_samples: int = 1, seed=0) -> Fleet:
     settings = ExplicitSettings(
         (1.0, 2.0, 3.0), behaviour=behaviour, per_samples=per_samples, changes=changes
     )
@@ -72,18 +72,20 @@ def test_seconds_may_be_given_for_a_batch() -> None:
 
 
 def test_a_change_holds_from_its_task_on_until_the_next_change_of_the_client() -> None:
-    fleet = changing(Change(2, 1, 12.0), Change(0, 0, 5.0), Change(2, 4, 6.0), Change(2, 3, 8.0))
+    fleet = changing(
+        SpeedChange(2, 1, 12.0), SpeedChange(0, 0, 5.0), SpeedChange(2, 4, 6.0), SpeedChange(2, 3, 8.0)
+    )
     assert times(fleet, 2, 6) == [3.0, 12.0, 12.0, 8.0, 6.0, 6.0]
     assert times(fleet, 0, 3) == [5.0] * 3
     assert times(fleet, 1, 3) == [2.0] * 3
-    assert times(changing(Change(2, 1, 12.0), per_samples=4), 2, 2) == [0.75, 3.0]
+    assert times(changing(SpeedChange(2, 1, 12.0), per_samples=4), 2, 2) == [0.75, 3.0]
     assert fleet.pace(2, 2) == Pace(12.0, math.inf, math.inf, 0.0)
 
 
 def test_jitter_varies_around_the_changed_speed() -> None:
     behaviour = Behaviour(free_links=True, jitter=0.05)
     steady = times(changing(behaviour=behaviour), 2, 50)
-    changed = times(changing(Change(2, 10, 12.0), behaviour=behaviour), 2, 50)
+    changed = times(changing(SpeedChange(2, 10, 12.0), behaviour=behaviour), 2, 50)
     assert changed[:10] == steady[:10]
     assert changed[10:] == pytest.approx([4 * time for time in steady[10:]])
 
@@ -95,7 +97,7 @@ def test_the_later_of_drift_and_change_decides_and_in_one_task_the_change() -> N
     links = [drifting.pace(0, counter).down_bytes_s for counter in range(40)]
     # Links tell of drifts to other devices: the changed speed ends where they differ next.
     for task in range(20):
-        changed = Explicit.build(replace(settings, changes=(Change(0, task, 9.0),)), 3, 4)
+        changed = Explicit.build(replace(settings, changes=(SpeedChange(0, task, 9.0),)), 3, 4)
         paces = [changed.pace(0, counter) for counter in range(40)]
         assert [pace.down_bytes_s for pace in paces] == links
         assert times(changed, 0, task) == times(drifting, 0, task)
@@ -108,7 +110,7 @@ def test_the_later_of_drift_and_change_decides_and_in_one_task_the_change() -> N
 
 
 def test_changes_and_drift_together_depend_on_client_and_task_alone() -> None:
-    changes = [Change(client, task, 9.0 + task) for client in range(3) for task in (3, 8, 9)]
+    changes = [SpeedChange(client, task, 9.0 + task) for client in range(3) for task in (3, 8, 9)]
     behaviour = Behaviour(free_links=True, drift=0.2, jitter=0.1)
     keys = [(client, counter) for client in range(3) for counter in range(30)]
     fleet = changing(*changes, behaviour=behaviour)
@@ -134,9 +136,9 @@ def test_changes_and_drift_together_depend_on_client_and_task_alone() -> None:
 )
 def test_a_change_that_cannot_be_is_refused_by_client_and_task(changes: list, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        changing(*(Change(*change) for change in changes))
+        changing(*(SpeedChange(*change) for change in changes))
 
 
 def test_a_speed_that_vanishes_when_divided_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"sample_s of client 1 changes to 0.0 in its task 2"):
-        changing(Change(1, 2, 5e-324), per_samples=64)
+        changing(SpeedChange(1, 2, 5e-324), per_samples=64)

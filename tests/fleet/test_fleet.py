@@ -7,7 +7,7 @@ import pytest
 from fedpace.core.errors import ConfigError
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.distribution import Distribution, DistributionSettings, Draw
-from fedpace.fleet.fleet import Fleet, Pace, assemble
+from fedpace.fleet.fleet import Fleet, Pace, build_fleet
 
 
 def drawn(clients: int = 8, seed: int = 5, **behaviour) -> Fleet:
@@ -15,7 +15,7 @@ def drawn(clients: int = 8, seed: int = 5, **behaviour) -> Fleet:
 
 
 def given(sample_s=(1.0, 2.0), down=(10.0, 20.0), up=(5.0, 5.0), **behaviour) -> Fleet:
-    return assemble(
+    return build_fleet(
         np.array(sample_s),
         np.array(down),
         np.array(up),

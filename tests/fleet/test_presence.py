@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from fedpace.core.errors import ConfigError
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.presence import (
-    Always,
-    Cycle,
-    Intervals,
-    OnOff,
+    AlwaysOnline,
+    OnOffPresence,
     Presence,
+    PresenceCycle,
+    TracePresence,
     make_presence,
-    read_intervals,
+    read_presence,
 )
 
 HEADER = "client,active_from_s,active_to_s,finish_time_s,model\n"
@@ -37,17 +37,17 @@ def walk(presence: Presence, client: int, until: float) -> list[tuple[float, boo
 def trace(folder: Path, rows: str) -> Presence:
     path = folder / "trace.csv"
     path.write_text(HEADER + rows)
-    return read_intervals(path)
+    return read_presence(path)
 
 
 def test_always_never_changes() -> None:
-    assert make_presence(Behaviour(), 0) == Always()
-    assert Always().online_at_start(3)
-    assert walk(Always(), 3, math.inf) == []
+    assert make_presence(Behaviour(), 0) == AlwaysOnline()
+    assert AlwaysOnline().online_at_start(3)
+    assert walk(AlwaysOnline(), 3, math.inf) == []
 
 
 def test_on_off_times_have_the_stated_means() -> None:
-    presence = OnOff(seed=1, mean_on_s=30.0, mean_off_s=10.0)
+    presence = OnOffPresence(seed=1, mean_on_s=30.0, mean_off_s=10.0)
     changes = walk(presence, 0, 40_000.0)
     lengths = np.diff([at for at, _ in changes])
     online = np.array([state for _, state in changes[:-1]])
@@ -58,7 +58,7 @@ def test_on_off_times_have_the_stated_means() -> None:
 
 
 def test_on_off_answers_the_same_in_any_order() -> None:
-    forth, back = OnOff(seed=1, mean_on_s=30.0, mean_off_s=10.0), OnOff(1, 30.0, 10.0)
+    forth, back = OnOffPresence(seed=1, mean_on_s=30.0, mean_off_s=10.0), OnOffPresence(1, 30.0, 10.0)
     first = [(forth.online_at_start(c), forth.next_change(c, 0.0)) for c in range(40)]
     late = [back.next_change(c, 200.0) for c in range(39, -1, -1)]
     assert [forth.next_change(c, 200.0) for c in range(40)] == late[::-1]
@@ -67,7 +67,7 @@ def test_on_off_answers_the_same_in_any_order() -> None:
 
 
 def test_on_off_is_stationary_from_the_start() -> None:
-    presence = OnOff(seed=2, mean_on_s=30.0, mean_off_s=10.0)
+    presence = OnOffPresence(seed=2, mean_on_s=30.0, mean_off_s=10.0)
     clients = 2000
     for at in (0.0, 7.0, 50.0):
         online = 0
@@ -79,13 +79,13 @@ def test_on_off_is_stationary_from_the_start() -> None:
 
 @given(st.lists(st.floats(0, 500), min_size=1, max_size=20), st.integers(0, 50))
 def test_on_off_gives_the_same_answers_in_any_order(times: list[float], client: int) -> None:
-    presence = OnOff(3, 20.0, 5.0)
+    presence = OnOffPresence(3, 20.0, 5.0)
     answers = [presence.next_change(client, at) for at in times]
-    assert answers == [OnOff(3, 20.0, 5.0).next_change(client, at) for at in times]
+    assert answers == [OnOffPresence(3, 20.0, 5.0).next_change(client, at) for at in times]
 
 
 def test_stays_below_the_resolution_of_the_clock_still_alternate() -> None:
-    presence = OnOff(seed=0, mean_on_s=1e-12, mean_off_s=1e7)
+    presence = OnOffPresence(seed=0, mean_on_s=1e-12, mean_off_s=1e7)
     changes = walk(presence, 0, 1e9)
     assert len(changes) > 50
     online = [end - begin for (begin, state), (end, _) in pairwise(changes) if state]
@@ -140,7 +140,7 @@ def test_a_fleet_larger_than_the_trace_begins_again_with_its_first_client(tmp_pa
 
 @given(st.floats(0.1, 1e6), st.integers(0, 10**5))
 def test_a_change_far_ahead_is_never_given_twice_nor_skipped(finish: float, turn: int) -> None:
-    presence = Intervals((Cycle(finish, False, (finish / 3, finish)),))
+    presence = TracePresence((PresenceCycle(finish, False, (finish / 3, finish)),))
     at = turn * finish + finish / 3
     after = presence.next_change(0, at)
     assert after == turn * finish + finish
@@ -171,10 +171,10 @@ def test_a_trace_without_its_columns_or_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.csv.gz"
     path.write_bytes(gzip.compress(b"client,state\n1,2\n"))
     with pytest.raises(ConfigError, match=r"no column 'active_from_s'.*names client, state"):
-        read_intervals(path)
+        read_presence(path)
     path.write_bytes(gzip.compress(HEADER.encode() * 100)[:-9])
     with pytest.raises(ConfigError, match="no CSV file"):
-        read_intervals(path)
+        read_presence(path)
     with pytest.raises(ConfigError, match=r"gone\.csv cannot be read"):
         make_presence(Behaviour(presence="trace", presence_file=str(tmp_path / "gone.csv")), 0)
 
@@ -184,7 +184,7 @@ def test_the_published_trace_can_be_followed() -> None:
     path = Path(os.environ.get("FEDPACE_DATA", shared)) / "traces" / "availability_fedscale100.csv.gz"
     if not path.is_file():
         pytest.skip(f"{path} is not there; set FEDPACE_DATA to the folder that holds traces/")
-    presence = read_intervals(path)
+    presence = read_presence(path)
     assert len(presence.cycles) == 100
     for client, cycle in enumerate(presence.cycles):
         edges = [0.0, *(at for at, _ in walk(presence, client, cycle.finish_s)), cycle.finish_s]

@@ -4,7 +4,8 @@ import pytest
 from rich.console import Console
 
 from fedpace.core.errors import ConfigError
-from fedpace.report.table import compare_table, markdown, rows
+from fedpace.report.rows import comparison_rows
+from fedpace.report.table import compare_table, markdown
 
 
 def reaching(summary, *times, **values):
@@ -61,7 +62,7 @@ def test_a_target_that_not_all_seeds_reach_is_no_mean(summary):
 
 def test_a_factor_needs_all_seeds_of_both_rows(summary):
     groups = {"a": reaching(summary, 30, None), "b": reaching(summary, 60, 60)}
-    first, second = rows(groups, [0.7])
+    first, second = comparison_rows(groups, [0.7])
     assert first.times[0].factor is None
     assert second.times[0].factor is None
     assert (first.times[0].reached, first.times[0].seeds) == (1, 2)
@@ -70,7 +71,7 @@ def test_a_factor_needs_all_seeds_of_both_rows(summary):
 
 def test_a_target_met_before_any_training_gives_no_factor(summary):
     run = summary(accuracy=[(0.0, 0.9)])
-    first, second = rows({"a": [run], "b": [run]}, [0.5])
+    first, second = comparison_rows({"a": [run], "b": [run]}, [0.5])
     assert (first.times[0].factor, second.times[0].factor) == (None, None)
 
 
@@ -185,12 +186,12 @@ def test_seeds_that_differ_between_rows_are_said(summary):
 @pytest.mark.parametrize("target", [0.0, -0.1, 70, float("nan")])
 def test_a_target_that_is_no_share_is_refused(summary, target):
     with pytest.raises(ConfigError, match=r"set it in \(0, 1\]"):
-        rows({"a": [summary()]}, [target])
+        comparison_rows({"a": [summary()]}, [target])
 
 
 def test_a_label_without_runs_is_refused():
     with pytest.raises(ConfigError, match="no runs under 'a'"):
-        rows({"a": []}, [0.5])
+        comparison_rows({"a": []}, [0.5])
 
 
 def test_the_caption_says_whose_clock_it_was(summary):

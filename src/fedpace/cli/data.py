@@ -19,11 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpace.data.downloads import catalogue
-from fedpace.data.downloads.catalogue import Known, known
+from fedpace.data.downloads.catalogue import KnownDataset, find_dataset
 from fedpace.data.downloads.download import FetchError
 from fedpace.data.downloads.fetch import fetch
 from fedpace.data.downloads.root import data_root
-from fedpace.data.downloads.verify import Survey, survey
+from fedpace.data.downloads.verify import DatasetStatus, inspect_dataset
 from fedpace.report.units import byte_unit
 
 app = typer.Typer(
@@ -52,7 +52,7 @@ def list_(root: Root = None) -> None:
     console = Console(highlight=False)
     console.print(f"data root: {base}", markup=False, soft_wrap=True)
     for dataset in catalogue.DATASETS.values():
-        found = survey(dataset, base, sums=False)
+        found = inspect_dataset(dataset, base, sums=False)
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         table.add_column(no_wrap=True, style="cyan")
         table.add_column()
@@ -79,7 +79,7 @@ def verify_(
     complaints: list[str] = []
     for dataset in _chosen(names or catalogue.DATASETS):
         with _bars(at_least=SHOWN_FROM, stay=False) as bars:
-            found = survey(dataset, base, progress=bars)
+            found = inspect_dataset(dataset, base, progress=bars)
         state = "verified" if found.form is not None else found.state
         _say(f"{dataset.name}: {state}, {_standing(dataset, found)}")
         complaints += _broken(dataset, found)
@@ -113,18 +113,18 @@ def fetch_(
         except KeyboardInterrupt:
             _complain("stopped; what came is kept, and the same command resumes it")
             raise typer.Exit(130) from None
-        found = survey(dataset, base)
+        found = inspect_dataset(dataset, base)
         _say(f"{dataset.name}: {_standing(dataset, found)}{'' if fetched else ', was there already'}")
         # One that is broken may be read before what was fetched.
         complaints += _broken(dataset, found)
     _end(complaints)
 
 
-def _chosen(names: Iterable[str]) -> list[Known]:
-    return [known(name) for name in dict.fromkeys(names)]
+def _chosen(names: Iterable[str]) -> list[KnownDataset]:
+    return [find_dataset(name) for name in dict.fromkeys(names)]
 
 
-def _standing(dataset: Known, found: Survey) -> str:
+def _standing(dataset: KnownDataset, found: DatasetStatus) -> str:
     if found.form is not None:
         return f"{found.form.what}, {_size(found.form.bytes)} in {found.folder}"
     if found.state == "missing":
@@ -140,7 +140,7 @@ def _size(count: int) -> str:
     return f"{count / unit:.1f} {name}"
 
 
-def _broken(dataset: Known, found: Survey) -> list[str]:
+def _broken(dataset: KnownDataset, found: DatasetStatus) -> list[str]:
     official = dataset.official.paths(found.root).values()
     return [
         f"{path} {fault}; "

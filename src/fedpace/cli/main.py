@@ -18,7 +18,7 @@ from fedpace.cli import federation as net_cli
 from fedpace.cli import keys as keys_cli
 from fedpace.cli import listing
 from fedpace.cli import plan as plan_cli
-from fedpace.cli.progress import Bars
+from fedpace.cli.progress import ProgressBars
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.report.summary import Summary
 from fedpace.runs import config as configs
@@ -235,10 +235,10 @@ def report(
     ] = None,
 ) -> None:
     """Table and figure (accuracy over time, clients a round, participation) from journals."""
-    from fedpace.report.collection import collect, last_shown
+    from fedpace.report.collection import collect_runs, last_report_options
 
-    before = last_shown(folder)
-    groups = collect(folder, _names(first or "") or before.labels)
+    before = last_report_options(folder)
+    groups = collect_runs(folder, _names(first or "") or before.labels)
     _show(groups, folder, target or before.targets, before.title)
 
 
@@ -287,10 +287,10 @@ class _Stopped(Exception):
 
 
 @contextmanager
-def _running() -> Iterator[Bars]:
+def _running() -> Iterator[ProgressBars]:
     """Progress bars around something long; Ctrl-C in it is no error."""
     try:
-        with Bars() as bars:
+        with ProgressBars() as bars:
             yield bars
     except KeyboardInterrupt:
         raise _Stopped from None
@@ -313,9 +313,9 @@ def _slug(name: str) -> str:
 def _show(
     groups: dict[str, list[Summary]], folder: Path, targets: Sequence[float], title: str | None
 ) -> None:
-    from fedpace.report.collection import show
+    from fedpace.report.collection import write_report
 
-    show(groups, folder, targets, Console(), title)
+    write_report(groups, folder, targets, Console(), title)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from fedpace.runs.compare import Entry
 from fedpace.runs.config import Config, policy_plan
 
 
-class Bars:
+class ProgressBars:
     """One bar a run; on a stream that is no terminal only the last state is printed."""
 
     def __init__(self, console: Console | None = None) -> None:

@@ -23,7 +23,7 @@ from fedpace.core.rounding import TOLERANCE
 class Budget:
     """Limits of a run, and what things cost. None: no limit."""
 
-    time_s: Annotated[float | None, "virtual seconds that the run may take"] = None
+    time_s: Annotated[float | None, "seconds of the run's clock that the run may take"] = None
     money: Annotated[float | None, "what the run may cost, in any unit"] = None
     sample_cost: Annotated[
         tuple[float, ...], "of each sample that is trained on: one number, or one a client"

@@ -11,8 +11,8 @@ from fedpace.core.errors import ConfigError
 class EvaluateSettings:
     """One schedule or the other; the first and the last model are always tested."""
 
-    every_rounds: Annotated[int | None, "test the model after every so many rounds; default: 1"] = None
-    every_s: Annotated[float | None, "test the model every so many virtual seconds"] = None
+    every_rounds: Annotated[int | None, "rounds between tests of the model; default: 1"] = None
+    every_s: Annotated[float | None, "seconds of the run's clock between tests of the model"] = None
 
     def __post_init__(self) -> None:
         if self.every_rounds is not None and self.every_s is not None:
@@ -28,9 +28,9 @@ class StopSettings:
     """The run ends at whichever comes first, the run's budget among them."""
 
     rounds: Annotated[
-        int | None, "end after so many rounds (aggregations); 100 where nothing sets an end"
+        int | None, "end after this many rounds (aggregations); 100 where nothing sets an end"
     ] = None
-    hours: Annotated[float | None, "end after so many virtual hours"] = None
+    hours: Annotated[float | None, "end after this many hours of the run's clock"] = None
     target: Annotated[float | None, "end when the tested accuracy reaches this, in 0..1"] = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""From the part of each class that a client is to get to the samples that it gets."""
+"""Samples divided among clients by given proportions of every class."""
 
 import heapq
 
@@ -12,7 +12,9 @@ from fedpace.data.shares import Counts, Shares
 Floats = npt.NDArray[np.float64]
 
 
-def divide(labels: Labels, proportions: Floats, rng: np.random.Generator, min_samples: int) -> Shares:
+def divide_by_proportions(
+    labels: Labels, proportions: Floats, rng: np.random.Generator, min_samples: int
+) -> Shares:
     """Shares with these proportions of every class, all samples given and none twice.
 
     proportions: (classes, clients), the classes ascending, each row of sum 1. Clients below
@@ -91,10 +93,10 @@ class _Donors:
         by_size = np.argsort(-size, kind="stable")
         by_size = by_size[size[by_size] > least]
         self._waiting = [by_size[row[by_size] > 0] for row in counts]
-        """Of each class who has not been looked at, the largest first."""
+        """For each class the clients not looked at yet, the largest first."""
         self._next = [0] * len(counts)
         self._known: list[list[tuple[int, int]]] = [[] for _ in counts]
-        """Of each class a heap of (-size, client) as last looked at."""
+        """For each class a heap of (-size, client) as last looked at."""
 
     def largest(self, label: int) -> int | None:
         """The largest client that can spare one of the class, the first of several; None: nobody."""

@@ -1,4 +1,4 @@
-"""How samples are divided among clients: every sample to one client, every client some samples.
+"""Partitions of a dataset: every sample goes to one client, and every client gets some.
 
 A share is a sorted int64 array of sample indices; entry i of the shares belongs to client i.
 """
@@ -21,7 +21,7 @@ KINDS = ("iid", "dirichlet", "class", "dual-dirichlet")
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """How the training set is divided."""
+    """Partition of the training set among clients."""
 
     kind: Annotated[
         Literal["iid", "dirichlet", "class", "dual-dirichlet"],

@@ -1,4 +1,4 @@
-"""Who owns which samples, for any number of clients: all places in one array."""
+"""Samples of each client, for any number of clients: all indices in one array."""
 
 from collections.abc import Iterator, Sequence
 from typing import Self, overload
@@ -65,10 +65,10 @@ class Shares(Sequence[Share]):
 
     @property
     def sizes(self) -> Counts:
-        """How many samples each client has."""
+        """Number of samples of each client."""
         return np.diff(self.starts)
 
     @property
     def clients(self) -> Counts:
-        """Of each place, whose it is."""
+        """The owner of each entry of `places`."""
         return np.repeat(np.arange(len(self)), self.sizes)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedpace.core.errors import ConfigError
 from fedpace.data.dataset import Labels
-from fedpace.data.divide import Floats, check_feasible, divide
+from fedpace.data.divide import Floats, check_feasible, divide_by_proportions
 from fedpace.data.shares import Shares
 
 TRIES = 100
@@ -37,7 +37,7 @@ def dirichlet(
     check_feasible(len(labels), clients, min_samples)
     classes = len(np.unique(labels))
     proportions = rng.dirichlet(np.full(clients, alpha), size=classes)
-    return divide(labels, proportions, rng, min_samples)
+    return divide_by_proportions(labels, proportions, rng, min_samples)
 
 
 def by_class(
@@ -77,7 +77,7 @@ def by_class(
     for label, holders in enumerate(_holders(clients, classes, least, most, rng)):
         weights = _positive_normal(int(holders.sum()), rng)  # line 11
         proportions[label, holders] = weights / weights.sum()  # line 12
-    return divide(labels, proportions, rng, min_samples)
+    return divide_by_proportions(labels, proportions, rng, min_samples)
 
 
 def dual_dirichlet(
@@ -113,7 +113,7 @@ def dual_dirichlet(
     for label in np.flatnonzero(~weights.any(axis=1)):
         weights[label, rng.choice(clients, p=client_wts)] = 1.0
     proportions = weights / weights.sum(axis=1, keepdims=True)  # line 11
-    return divide(labels, proportions, rng, min_samples)
+    return divide_by_proportions(labels, proportions, rng, min_samples)
 
 
 def check_alpha(name: str, alpha: float) -> None:
@@ -138,7 +138,7 @@ def check_classes(least: int, most: int) -> None:
 def _holders(
     clients: int, classes: int, least: int, most: int, rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
-    """Who holds which class, (classes, clients): lines 2-9, with every class held by someone.
+    """Classes that each client holds, (classes, clients): lines 2-9, with every class held by someone.
 
     Differs: where all classes are hardly ever held by chance (two clients of 5 classes in 10: one
     draw in 252), the paper draws on. Here the last of 100 draws is mended: a class that nobody holds

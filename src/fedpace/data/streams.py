@@ -27,7 +27,7 @@ WIDEST = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """How data arrives. Numbers of samples are each client's."""
+    """Arrival of data at clients during a run. Numbers of samples are each client's."""
 
     arrival: Annotated[
         Literal["none", "smooth", "burst", "random"],
@@ -42,7 +42,7 @@ class StreamSettings:
     ] = "iid"
     clock: Annotated[
         Literal["rounds", "seconds"],
-        "what `every` counts: rounds, which is versions of the global model, or virtual seconds",
+        "what `every` counts: rounds (versions of the global model), or seconds of the run's clock",
     ] = "rounds"
     initial: Annotated[int, "samples at the start"] = 100
     amount: Annotated[int, "samples that arrive at a time"] = 50
@@ -87,7 +87,10 @@ def make_stream(settings: StreamSettings, samples: Sequence[int], seed: int) -> 
 
 
 class Stream:
-    """What has come to each client by when, and what of it is left. samples: all that ever comes."""
+    """Samples that have arrived at each client by a time, and those that its buffer still holds.
+
+    samples: all that ever arrive at each client.
+    """
 
     def __init__(self, settings: StreamSettings, samples: Sequence[int], seed: int) -> None:
         self.settings = settings
@@ -110,11 +113,11 @@ class Stream:
         return total if buffer is None else min(buffer, total)
 
     def count(self, client: int, seen: int) -> int:
-        """How many samples a client holds to which `seen` have come."""
+        """Number of samples that a client holds after `seen` have arrived."""
         return min(seen, self.most(client))
 
     def held(self, client: int, seen: int) -> Share:
-        """Which samples a client holds to which `seen` have come: places in their order, ascending."""
+        """Samples that a client holds after `seen` have arrived: places in their order, ascending."""
         size, keep = self.most(client), self.settings.keep
         if seen <= size:
             return np.arange(seen)
@@ -175,7 +178,7 @@ class Stream:
         return draw.lognormal(-(spread**2) / 2, spread, count)
 
 
-def in_order(
+def order_of_arrival(
     shares: Sequence[Share], labels: Labels, content: Literal["iid", "continuous"], seed: int
 ) -> Shares:
     """Each client's samples in their order of arrival.

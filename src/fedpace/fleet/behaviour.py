@@ -1,10 +1,10 @@
-"""What devices do besides being fast or slow: vary, drift, drop out, come and go."""
+"""Settings of device behaviour: jitter, drift, dropout, presence, free transfers."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fedpace.core.errors import ConfigError
-from fedpace.fleet.checks import not_negative, positive
+from fedpace.fleet.checks import check_not_negative, check_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Behaviour:
     ] = "steady"
 
     def __post_init__(self) -> None:
-        not_negative("jitter", self.jitter)
-        not_negative("latency_s", self.latency_s)
-        positive("mean_on_s", self.mean_on_s)
-        positive("mean_off_s", self.mean_off_s)
+        check_not_negative("jitter", self.jitter)
+        check_not_negative("latency_s", self.latency_s)
+        check_positive("mean_on_s", self.mean_on_s)
+        check_positive("mean_off_s", self.mean_off_s)
         if not 0 <= self.drift <= 1:
             raise ConfigError(f"drift is {self.drift}; a probability lies between 0 and 1")
         if not 0 <= self.dropout < 1:

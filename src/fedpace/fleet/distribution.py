@@ -10,8 +10,8 @@ import numpy as np
 from fedpace.core.errors import ConfigError
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
-from fedpace.fleet.checks import at_least_one, enough, not_negative, positive
-from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Fleet, Floats, assemble
+from fedpace.fleet.checks import check_at_least_one, check_clients, check_not_negative, check_positive
+from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Fleet, Floats, build_fleet
 
 WIDEST_LOG = 10.0
 
@@ -31,8 +31,8 @@ class Draw:
     spread: Annotated[float, "normal, uniform: relative to the mean; lognormal: sd of the log"] = 0.0
 
     def __post_init__(self) -> None:
-        positive("mean", self.mean)
-        not_negative("spread", self.spread)
+        check_positive("mean", self.mean)
+        check_not_negative("spread", self.spread)
         if self.kind not in ("constant", "normal", "lognormal", "exponential", "uniform"):
             raise ConfigError(
                 f"kind is {self.kind!r}; set it to constant, normal, lognormal, exponential or uniform"
@@ -45,7 +45,7 @@ class Draw:
             )
 
 
-def draw(spec: Draw, size: int, rng: np.random.Generator) -> Floats:
+def draw_positive(spec: Draw, size: int, rng: np.random.Generator) -> Floats:
     """`size` positive numbers from the distribution."""
     values = _raw(spec, size, rng)
     wrong = np.flatnonzero(values <= 0)
@@ -83,7 +83,7 @@ class DistributionSettings:
     per_samples: Annotated[int, "samples that compute_s is for: 64 for seconds a batch of 64"] = 1
 
     def __post_init__(self) -> None:
-        at_least_one("per_samples", self.per_samples)
+        check_at_least_one("per_samples", self.per_samples)
 
 
 class Distribution:
@@ -94,12 +94,14 @@ class Distribution:
     @staticmethod
     def build(settings: DistributionSettings, clients: int, seed: int) -> Fleet:
         """A fleet of `clients` devices; the same for the same seed."""
-        enough(clients)
-        compute_s = draw(settings.compute_s, clients, seeds.generator(seed, "fleet.compute"))
-        return assemble(
+        check_clients(clients)
+        compute_s = draw_positive(settings.compute_s, clients, seeds.generator(seed, "fleet.compute"))
+        return build_fleet(
             compute_s / settings.per_samples,
-            draw(settings.down_mbps, clients, seeds.generator(seed, "fleet.down")) * BYTES_S_PER_MBPS,
-            draw(settings.up_mbps, clients, seeds.generator(seed, "fleet.up")) * BYTES_S_PER_MBPS,
+            draw_positive(settings.down_mbps, clients, seeds.generator(seed, "fleet.down"))
+            * BYTES_S_PER_MBPS,
+            draw_positive(settings.up_mbps, clients, seeds.generator(seed, "fleet.up"))
+            * BYTES_S_PER_MBPS,
             settings.behaviour,
             seed,
             partial(_device, settings),
@@ -108,7 +110,7 @@ class Distribution:
 
 def _device(settings: DistributionSettings, rng: np.random.Generator) -> tuple[float, float, float]:
     return (
-        draw(settings.compute_s, 1, rng).item() / settings.per_samples,
-        draw(settings.down_mbps, 1, rng).item() * BYTES_S_PER_MBPS,
-        draw(settings.up_mbps, 1, rng).item() * BYTES_S_PER_MBPS,
+        draw_positive(settings.compute_s, 1, rng).item() / settings.per_samples,
+        draw_positive(settings.down_mbps, 1, rng).item() * BYTES_S_PER_MBPS,
+        draw_positive(settings.up_mbps, 1, rng).item() * BYTES_S_PER_MBPS,
     )

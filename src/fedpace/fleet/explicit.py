@@ -8,13 +8,13 @@ import numpy as np
 
 from fedpace.core.errors import ConfigError
 from fedpace.fleet.behaviour import STEADY, Behaviour
-from fedpace.fleet.checks import at_least_one, enough, positive
-from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Changes, Fleet, Floats, assemble
+from fedpace.fleet.checks import check_at_least_one, check_clients, check_positive
+from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Changes, Fleet, Floats, build_fleet
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """From this task on the client computes at this speed, until its next change or drift."""
+class SpeedChange:
+    """A client's compute speed from one of its tasks on, until its next change or drift."""
 
     client: Annotated[int, "number of the client, from 0"]
     task: Annotated[int, "which of the client's own tasks, from 0"]
@@ -24,7 +24,7 @@ class Change:
         change = f"the change of client {self.client} in its task {self.task}"
         if self.client < 0 or self.task < 0:
             raise ConfigError(f"{change} is impossible; clients and their tasks count from 0")
-        positive(f"compute_s in {change}", self.compute_s)
+        check_positive(f"compute_s in {change}", self.compute_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class ExplicitSettings:
     behaviour: Annotated[Behaviour, "jitter, drift, dropout, presence"] = STEADY
     per_samples: Annotated[int, "samples that compute_s is for: 64 for seconds a batch of 64"] = 1
     changes: Annotated[
-        tuple[Change, ...],
+        tuple[SpeedChange, ...],
         "other speeds from a task on, such as { client = 2, task = 1, compute_s = 12.0 }; a client's "
         "tasks count from 0",
     ] = ()
 
     def __post_init__(self) -> None:
-        at_least_one("per_samples", self.per_samples)
+        check_at_least_one("per_samples", self.per_samples)
         links_needed = not self.behaviour.free_links
         for name, needed in (
             ("compute_s", True),
@@ -53,7 +53,7 @@ class ExplicitSettings:
             if needed and not getattr(self, name):
                 raise ConfigError(f"{name} is empty; give one number a client, or one for all")
         for client, compute_s in enumerate(self.compute_s):
-            positive(f"compute_s of client {client}", compute_s)
+            check_positive(f"compute_s of client {client}", compute_s)
 
 
 class Explicit:
@@ -64,14 +64,14 @@ class Explicit:
     @staticmethod
     def build(settings: ExplicitSettings, clients: int, seed: int) -> Fleet:
         """A fleet of `clients` devices; the seed matters only for their behaviour."""
-        enough(clients)
+        check_clients(clients)
         sample_s = _spread("compute_s", settings.compute_s, clients) / settings.per_samples
         down = _spread("down_mbps", settings.down_mbps or (np.inf,), clients) * BYTES_S_PER_MBPS
         up = _spread("up_mbps", settings.up_mbps or (np.inf,), clients) * BYTES_S_PER_MBPS
         listed = np.stack([sample_s, down, up], axis=1)
         redraw = partial(_device, listed)
         changes = _by_client(settings, clients)
-        return assemble(sample_s, down, up, settings.behaviour, seed, redraw, changes)
+        return build_fleet(sample_s, down, up, settings.behaviour, seed, redraw, changes)
 
 
 def _by_client(settings: ExplicitSettings, clients: int) -> Changes:

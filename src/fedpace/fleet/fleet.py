@@ -140,7 +140,7 @@ class Fleet:
         return Pace(sample_s, base.down_bytes_s, base.up_bytes_s, base.latency_s)
 
     def layer_noise(self, client: int, counter: int) -> np.random.Generator | None:
-        """What the task's layer times are drawn with, at its beginning; None: they are steady."""
+        """Generator of the task's layer times, at its beginning; None: they are steady."""
         if self.behaviour.layer_times == "steady":
             return None
         return seeds.generator(self.seed, "layers", client, counter)
@@ -202,7 +202,7 @@ class Fleet:
         return name == "up_bytes_s" and self.free_links
 
 
-def assemble(
+def build_fleet(
     sample_s: Floats,
     down_bytes_s: Floats,
     up_bytes_s: Floats,

@@ -1,4 +1,4 @@
-"""When clients are online: always, at random, or as a trace tells."""
+"""Online times of clients: always, random, or from a trace."""
 
 import bisect
 import math
@@ -21,7 +21,7 @@ class Presence(Protocol):
     """Online times of a fleet; a client's state alternates at each change. Times are seconds."""
 
     def online_at_start(self, client: int) -> bool:
-        """Whether the client is online at time 0."""
+        """True if the client is online at time 0."""
         ...
 
     def next_change(self, client: int, at: float) -> float | None:
@@ -32,15 +32,15 @@ class Presence(Protocol):
 def make_presence(behaviour: Behaviour, seed: int) -> Presence:
     """The presence that `behaviour` asks for."""
     if behaviour.presence == "on-off":
-        return OnOff(seed, behaviour.mean_on_s, behaviour.mean_off_s)
+        return OnOffPresence(seed, behaviour.mean_on_s, behaviour.mean_off_s)
     if behaviour.presence == "trace" and behaviour.presence_file is not None:
-        return read_intervals(Path(behaviour.presence_file))
-    return Always()
+        return read_presence(Path(behaviour.presence_file))
+    return AlwaysOnline()
 
 
 @dataclass(frozen=True, slots=True)
-class Always:
-    """Nobody ever leaves."""
+class AlwaysOnline:
+    """All clients are online all the time."""
 
     def online_at_start(self, client: int) -> bool:
         return True
@@ -60,7 +60,7 @@ class _Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class OnOff:
+class OnOffPresence:
     """Exponential times online and offline, in the stationary state from the start.
 
     Exponential times have no memory, so the first stay is drawn like all others. Stays depend on
@@ -108,7 +108,7 @@ class OnOff:
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class PresenceCycle:
     """One client's trace, which repeats for ever.
 
     changes: offsets in [0, finish_s], ascending; online: the state right after time 0. Its length
@@ -121,10 +121,10 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Intervals:
+class TracePresence:
     """Online times from a trace; client i takes cycle i, modulo the number of cycles."""
 
-    cycles: tuple[Cycle, ...]
+    cycles: tuple[PresenceCycle, ...]
 
     def online_at_start(self, client: int) -> bool:
         return self.cycles[client % len(self.cycles)].online
@@ -143,7 +143,7 @@ class Intervals:
             turn += 1
 
 
-def read_intervals(path: Traversable) -> Intervals:
+def read_presence(path: Traversable) -> TracePresence:
     """A trace in the format of FedScale's: client, active_from_s, active_to_s, finish_time_s.
 
     One row an interval; a client is online when any of its rows says so, and time wraps at
@@ -165,10 +165,10 @@ def read_intervals(path: Traversable) -> Intervals:
                 f"of client {client:g}; give a client one finish_time_s"
             )
         spans[client].append((begin, end))
-    return Intervals(tuple(_cycle(spans[client], finish[client]) for client in sorted(spans)))
+    return TracePresence(tuple(_cycle(spans[client], finish[client]) for client in sorted(spans)))
 
 
-def _cycle(spans: list[tuple[float, float]], finish_s: float) -> Cycle:
+def _cycle(spans: list[tuple[float, float]], finish_s: float) -> PresenceCycle:
     merged: list[tuple[float, float]] = []
     for begin, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and begin <= merged[-1][1]:
@@ -179,4 +179,4 @@ def _cycle(spans: list[tuple[float, float]], finish_s: float) -> Cycle:
     online = bool(changes) and changes[0] == 0
     if online and changes[-1] == finish_s:
         changes = changes[1:-1]  # online across the wrap: nothing changes there
-    return Cycle(finish_s, online, tuple(changes))
+    return PresenceCycle(finish_s, online, tuple(changes))

@@ -13,8 +13,8 @@ import numpy as np
 from fedpace.core.errors import ConfigError
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
-from fedpace.fleet.checks import enough, positive
-from fedpace.fleet.fleet import Fleet, Floats, assemble
+from fedpace.fleet.checks import check_clients, check_positive
+from fedpace.fleet.fleet import Fleet, Floats, build_fleet
 from fedpace.fleet.tables import read_table
 
 BYTES_S_PER_KBPS = 1000 / 8
@@ -22,7 +22,7 @@ BYTES_S_PER_KBPS = 1000 / 8
 
 @dataclass(frozen=True, slots=True)
 class PhonesSettings:
-    """Which phones, and how their numbers become those of training this model."""
+    """A trace of phones, and factors from its numbers to those of training this model."""
 
     file: Annotated[
         str | None,
@@ -35,7 +35,7 @@ class PhonesSettings:
 
     def __post_init__(self) -> None:
         for name in ("training_factor", "speed_scale", "link_scale"):
-            positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
 
 
 class Phones:
@@ -50,7 +50,7 @@ class Phones:
     @staticmethod
     def build(settings: PhonesSettings, clients: int, seed: int) -> Fleet:
         """A fleet of `clients` phones; the same for the same seed."""
-        enough(clients)
+        check_clients(clients)
         phones = read_capacity(_source(settings.file))
         phones[:, 0] *= settings.training_factor * settings.speed_scale
         phones[:, 1] *= settings.link_scale
@@ -60,7 +60,9 @@ class Phones:
         else:
             chosen = phones[rng.integers(len(phones), size=clients)]
         sample_s, bytes_s = chosen.T
-        return assemble(sample_s, bytes_s, bytes_s, settings.behaviour, seed, partial(_device, phones))
+        return build_fleet(
+            sample_s, bytes_s, bytes_s, settings.behaviour, seed, partial(_device, phones)
+        )
 
 
 def read_capacity(path: Traversable) -> Floats:

@@ -154,12 +154,12 @@ def smallest_deadline(problem: CooptProblem) -> float:
 
 
 def smallest_money(problem: CooptProblem) -> float:
-    """What all rounds cost with tau_min local steps of one sample."""
+    """The cost of all rounds with tau_min local steps of one sample."""
     return _needed_money(problem) * problem.budget.rounds
 
 
 def fitting_rounds(problem: CooptProblem) -> int:
-    """How many of the rounds the budgets allow when every one is as small as can be; 0 if none."""
+    """The number of rounds that the budgets allow when every one is as small as can be; 0 if none."""
     return _fitting(problem, float(_needed_s(problem, _one_sample_s(problem)).max()))
 
 

@@ -1,4 +1,4 @@
-"""DYNAMITE's convergence bound (Theorem 1) and what it takes: clients, constants, budgets.
+"""DYNAMITE's convergence bound (Theorem 1) and its inputs: clients, constants, budgets.
 
     q = 1 - eta c mu        h(tau) = delta/beta ((eta beta + 1)^tau - 1) - eta delta tau
 
@@ -26,7 +26,7 @@ from fedpace.core.rounding import TOLERANCE
 
 @dataclass(frozen=True, slots=True)
 class CooptClients:
-    """What is known of every client; entry i belongs to client i."""
+    """Data, speed and link of every client; entry i belongs to client i."""
 
     samples: Sequence[int]
     """D_i: what its weight in the model follows. In a stream all that it has seen."""
@@ -88,7 +88,7 @@ class CooptClients:
 
 @dataclass(frozen=True, slots=True)
 class CooptConstants:
-    """Of the loss and of the step (Assumptions 1 to 5)."""
+    """Constants of the loss and of the step (Assumptions 1 to 5)."""
 
     quadratic: float  # rho: |F_i(w) - F_i(v)| <= rho |w - v|^2
     smoothness: float  # beta
@@ -120,7 +120,7 @@ class CooptConstants:
         return 1 - self.pull
 
     def broken(self) -> Iterator[str]:
-        """Which conditions of Theorem 1 do not hold: then its bound is a guide and no guarantee."""
+        """Conditions of Theorem 1 that do not hold: with any, its bound is a guide and no guarantee."""
         if self.step * self.smoothness * self.alignment > 1:
             most = 1 / (self.smoothness * self.alignment)
             yield f"step is {self.step:g}, above 1 / (smoothness * alignment) = {most:g}"
@@ -132,7 +132,7 @@ class CooptConstants:
 
 @dataclass(frozen=True, slots=True)
 class CooptBudget:
-    """For all rounds together; for the next round what is left of them."""
+    """Limits on time and money of all rounds together; for the next round what is left of them."""
 
     rounds: int  # K
     deadline_s: float | None = None  # theta; None: no limit
@@ -168,7 +168,7 @@ class CooptBudget:
 
 @dataclass(frozen=True, slots=True)
 class CooptProblem:
-    """(7) to (10). A fixed number of local steps is tau_min = tau_max."""
+    """The optimisation problem (7) to (10). A fixed number of local steps is tau_min = tau_max."""
 
     clients: CooptClients
     constants: CooptConstants
@@ -213,7 +213,7 @@ def client_drifts(known: CooptConstants, most: int) -> np.ndarray:
 def bound_terms(
     problem: CooptProblem, taus: np.ndarray, horizon: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The bound of every tau is the first + the second * sum_i M_i D_i^2 / s_i.
+    """Split the bound of every tau: it is the first + the second * sum_i M_i D_i^2 / s_i.
 
     horizon: rounds that the bound looks ahead; None: all (11); 1: only the next (30).
     """

@@ -1,4 +1,4 @@
-"""Where to cut a model: how many output-side layers fit a share of work or a span of time."""
+"""Partial training: the number of output-side layers that fit a share of work or a span of time."""
 
 from dataclasses import dataclass
 
@@ -34,14 +34,14 @@ def depths_by_time(
 
 
 def batches_at_depth_one(profile: ModelProfile, batch_s: float, up_s: float, budget_s: float) -> int:
-    """How many batches of last-layer training fit before its upload must begin; may be negative."""
+    """Number of batches of last-layer training that fit before its upload; may be negative."""
     compute_s = budget_s * (1 + TOLERANCE) - up_s * float(profile.byte_share[0])
     return int(np.floor(compute_s / (batch_s * float(profile.compute_share[0])) + TOLERANCE))
 
 
 @dataclass(frozen=True, slots=True)
 class PartialWork:
-    """How many layers to train, and over how many batches in all (None: as many as wanted)."""
+    """A depth (output-side layers) to train, and the batches in all (None: as many as wanted)."""
 
     depth: int
     batches: int | None = None
@@ -90,7 +90,7 @@ def progress_since_probe(
     wanted: np.ndarray,
     going_on: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What clients that train on after their probe have done when their work reaches them.
+    """Progress of clients that train on after their probe, at the time when their work reaches them.
 
     Batches that are over, 1 where another one that is wanted has begun, and the time at which the
     client can go on; times from the sending of the model. Others can begin after their download.

@@ -1,4 +1,4 @@
-"""ADEL-FL's convergence bound (Theorem 1) and what it takes: users, constants, step sizes.
+"""ADEL-FL's convergence bound (Theorem 1) and its inputs: users, constants, step sizes.
 
 Notation: U users, L layers, R rounds, T_t the deadline of round t, m the batch scale. A user's batch
 follows its speed and its link (B3), so the layers that it gets through are Poisson with rate T_t/m,
@@ -18,7 +18,7 @@ from fedpace.core.rounding import TOLERANCE
 
 @dataclass(frozen=True, slots=True)
 class DeadlineUsers:
-    """What is known of every user; entry u belongs to user u."""
+    """Speed, link and data of every user; entry u belongs to user u."""
 
     samples_per_s: Sequence[float]
     """P_u: a user back-propagates S samples through one layer in S / P_u seconds on average (B1)."""
@@ -45,9 +45,10 @@ class DeadlineUsers:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineConstants:
-    """Of the loss (A1 to A3). Only noise / gradient and convexity shape a plan of given rounds.
+    """Constants of the loss (A1 to A3).
 
-    The others shift its bound, and so matter where the number of rounds is chosen.
+    Only noise / gradient and convexity shape a plan of given rounds. The others shift its bound, and so
+    matter where the number of rounds is chosen.
     """
 
     convexity: float  # mu; 0 is allowed: no round forgets an earlier one
@@ -66,7 +67,7 @@ class DeadlineConstants:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineProblem:
-    """Problem 2 without its budget.
+    """ADEL-FL's Problem 2 without its budget.
 
     scale_min, scale_max: limits of m. None: the smallest is 1 / max P_u, the largest max n_u / P_u
     (none, if the data sizes are not known).

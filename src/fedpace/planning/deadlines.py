@@ -43,7 +43,10 @@ _NODES, _HALVINGS = 4096, 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeadlinePlan:
-    """Rounds are rows; users or layers (from the input) are columns."""
+    """Deadlines and batches of all rounds, and their bound.
+
+    Rounds are rows; users or layers (from the input) are columns.
+    """
 
     problem: DeadlineProblem
     budget_s: float
@@ -54,7 +57,7 @@ class DeadlinePlan:
     bound: float
     distances: np.ndarray  # the bound before the first round and after each
     raised: int
-    """How many batches B3 put below one sample: their users reach fewer layers than predicted."""
+    """Batches that B3 put below one sample: their users reach fewer layers than predicted."""
 
 
 def plan_deadlines(problem: DeadlineProblem, budget_s: float) -> DeadlinePlan:
@@ -91,7 +94,7 @@ def smallest_budget(problem: DeadlineProblem) -> float:
 
 
 def fitting_rounds(problem: DeadlineProblem, budget_s: float) -> int:
-    """How many of the problem's rounds the budget allows: `plan` takes its first so many; 0 if none."""
+    """The number of the problem's first rounds that the budget allows; 0 if none."""
     if not math.isfinite(budget_s):
         raise ConfigError(f"the budget is {budget_s:g} s; give a finite one")
     needed_s = np.arange(1, problem.rounds + 1) * _round_s(problem) * (1 - TOLERANCE)

@@ -1,4 +1,4 @@
-"""The fastest of those who have answered so far."""
+"""The k fastest clients among those that have answered so far."""
 
 import heapq
 

@@ -1,4 +1,4 @@
-"""The chance that nobody reaches a layer, where layers cost what they cost.
+"""The chance that no user reaches a layer, for layers of unequal cost.
 
 Lemma 1 of ADEL-FL is for layers that all take the same time on average (`deadline_bound.missed_at`).
 Here the forward pass takes its steady time, and layer i an exponential one around its own.

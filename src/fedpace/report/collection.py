@@ -18,7 +18,7 @@ MOST_LABELS = 7
 Groups = Mapping[str, Sequence[Summary]]
 
 
-def collect(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summary]]:
+def collect_runs(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summary]]:
     """The runs below `folder` by label, those of `first` in front; each group in the order of seeds."""
     paths = sorted(folder.rglob(JOURNAL)) if folder.is_dir() else []
     if not paths:
@@ -44,7 +44,7 @@ def collect(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summary]]
     return {label: groups[label] for label in [*order, *sorted(set(groups) - set(order))]}
 
 
-def show(
+def write_report(
     groups: Groups,
     folder: Path,
     targets: Sequence[float],
@@ -70,7 +70,7 @@ def show(
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ReportOptions:
     """What the last report of a folder was about."""
 
     title: str | None = None
@@ -78,13 +78,13 @@ class Shown:
     labels: tuple[str, ...] = ()
 
 
-def last_shown(folder: Path) -> Shown:
+def last_report_options(folder: Path) -> ReportOptions:
     """Title, targets and order of the folder's report.json; nothing where there is none to read."""
     try:
         values = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        return Shown(values["title"], tuple(values["targets"]), tuple(values["runs"]))
+        return ReportOptions(values["title"], tuple(values["targets"]), tuple(values["runs"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return Shown()
+        return ReportOptions()
 
 
 def default_targets(groups: Groups) -> tuple[float, ...]:

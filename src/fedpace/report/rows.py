@@ -10,7 +10,7 @@ from fedpace.report.summary import Summary
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class MeanAndSd:
     """Mean and sample standard deviation (n - 1) over seeds; sd is None for one value."""
 
     mean: float
@@ -26,7 +26,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class TargetCost:
     """Getting to one target: what it has taken, seconds or money, the `reached` of `seeds` that did.
 
     factor: the mean over that of the first row, where all seeds of both got there.
@@ -35,12 +35,12 @@ class Reach:
     target: float
     reached: int
     seeds: int
-    taken: Spread | None
+    taken: MeanAndSd | None
     factor: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """One label. Accuracies and shares in [0, 1]; bytes are down and up together.
 
     times, money: of each target; no money, and nothing spent, where nothing has a price.
@@ -48,22 +48,24 @@ class Row:
 
     label: str
     seeds: int
-    times: tuple[Reach, ...]
-    money: tuple[Reach, ...]
-    best_accuracy: Spread | None
-    final_accuracy: Spread | None
-    ran_s: Spread | None
-    spent: Spread | None
-    rounds: Spread | None
-    participation: Spread | None
-    clients: Spread | None
-    idle: Spread | None
-    moved_bytes: Spread | None
+    times: tuple[TargetCost, ...]
+    money: tuple[TargetCost, ...]
+    best_accuracy: MeanAndSd | None
+    final_accuracy: MeanAndSd | None
+    ran_s: MeanAndSd | None
+    spent: MeanAndSd | None
+    rounds: MeanAndSd | None
+    participation: MeanAndSd | None
+    clients: MeanAndSd | None
+    idle: MeanAndSd | None
+    moved_bytes: MeanAndSd | None
     clocks: frozenset[str]
     """Of its runs: virtual or real."""
 
 
-def rows(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> list[Row]:
+def comparison_rows(
+    groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]
+) -> list[ComparisonRow]:
     """The table as numbers: a row for each label of `groups`, whose values are runs over seeds."""
     for target in targets:
         if not 0 < target <= 1:
@@ -71,27 +73,27 @@ def rows(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> l
     for label, runs in groups.items():
         if not runs:
             raise ConfigError(f"there are no runs under {label!r}; give at least one, or leave it out")
-    out: list[Row] = []
+    out: list[ComparisonRow] = []
     for label, runs in groups.items():
         first = out[0] if out else None
         paid = any(run.money is not None for run in runs)
         out.append(
-            Row(
+            ComparisonRow(
                 label,
                 len(runs),
                 _reaches(runs, targets, Summary.time_to, first.times if first else None),
                 _reaches(runs, targets, Summary.money_to, first.money if first else None)
                 if paid
                 else (),
-                Spread.of([run.best_accuracy for run in runs]),
-                Spread.of([run.final_accuracy for run in runs]),
-                Spread.of([run.end_s for run in runs]),
-                Spread.of([run.money for run in runs]),
-                Spread.of([run.rounds for run in runs]),
-                Spread.of([run.mean_participation for run in runs]),
-                Spread.of([run.mean_clients for run in runs]),
-                Spread.of([run.idle_share for run in runs]),
-                Spread.of([run.moved_bytes for run in runs]),
+                MeanAndSd.of([run.best_accuracy for run in runs]),
+                MeanAndSd.of([run.final_accuracy for run in runs]),
+                MeanAndSd.of([run.end_s for run in runs]),
+                MeanAndSd.of([run.money for run in runs]),
+                MeanAndSd.of([run.rounds for run in runs]),
+                MeanAndSd.of([run.mean_participation for run in runs]),
+                MeanAndSd.of([run.mean_clients for run in runs]),
+                MeanAndSd.of([run.idle_share for run in runs]),
+                MeanAndSd.of([run.moved_bytes for run in runs]),
                 frozenset(run.clock for run in runs),
             )
         )
@@ -102,21 +104,21 @@ def _reaches(
     runs: Sequence[Summary],
     targets: Sequence[float],
     taken: Callable[[Summary, float], float | None],
-    first: tuple[Reach, ...] | None,
-) -> tuple[Reach, ...]:
+    first: tuple[TargetCost, ...] | None,
+) -> tuple[TargetCost, ...]:
     """`first`: the same targets in the first row, None in the first row itself."""
     out = []
     for i, target in enumerate(targets):
         values = [taken(run, target) for run in runs]
-        reach = Reach(
-            target, sum(one is not None for one in values), len(runs), Spread.of(values), None
+        reach = TargetCost(
+            target, sum(one is not None for one in values), len(runs), MeanAndSd.of(values), None
         )
         base = reach if first is None else first[i] if first else None
         out.append(replace(reach, factor=None if base is None else _factor(reach, base)))
     return tuple(out)
 
 
-def _factor(reach: Reach, base: Reach) -> float | None:
+def _factor(reach: TargetCost, base: TargetCost) -> float | None:
     if reach.taken is None or base.taken is None or not base.taken.mean > 0:
         return None
     all_there = reach.reached == reach.seeds and base.reached == base.seeds

@@ -10,11 +10,9 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fedpace.report.rows import Reach, Row, Spread, rows
+from fedpace.report.rows import ComparisonRow, MeanAndSd, TargetCost, comparison_rows
 from fedpace.report.summary import Summary
 from fedpace.report.units import byte_unit, decimals, time_unit
-
-__all__ = ["compare_table", "markdown", "rows"]
 
 MOST_BESIDE = 4
 """Labels that an 80-column terminal shows side by side."""
@@ -22,7 +20,7 @@ MOST_BESIDE = 4
 
 def compare_table(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> Table:
     """The table for a terminal: a column a label while they fit beside each other, then a row."""
-    table_rows = rows(groups, targets)
+    table_rows = comparison_rows(groups, targets)
     columns = _columns(table_rows, targets)
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -52,7 +50,7 @@ def _line(cell: str) -> str:
 
 def markdown(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> str:
     """The table for a README, with its caption below."""
-    table_rows = rows(groups, targets)
+    table_rows = comparison_rows(groups, targets)
     columns = _columns(table_rows, targets)
     lines = [["policy", *(header for header, _ in columns)], ["---", *("---:" for _ in columns)]]
     for i, row in enumerate(table_rows):
@@ -61,7 +59,7 @@ def markdown(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) 
     return f"{table}\n\n{_caption(table_rows)}\n"
 
 
-def _columns(table_rows: list[Row], targets: Sequence[float]) -> list[tuple[str, list[str]]]:
+def _columns(table_rows: list[ComparisonRow], targets: Sequence[float]) -> list[tuple[str, list[str]]]:
     """Headers with their units, and the cells below; line breaks where they may be narrow.
 
     Runs without any evaluation have no columns about accuracy.
@@ -75,7 +73,11 @@ def _columns(table_rows: list[Row], targets: Sequence[float]) -> list[tuple[str,
     out: list[tuple[str, list[str]]] = []
 
     def column(
-        header: str, pick: Callable[[Row], Spread | None], per: float, spread: bool, most: int = 1
+        header: str,
+        pick: Callable[[ComparisonRow], MeanAndSd | None],
+        per: float,
+        spread: bool,
+        most: int = 1,
     ) -> None:
         values = [pick(row) for row in table_rows]
         smallest = min((v.mean / per for v in values if v and v.mean > 0), default=1.0)
@@ -103,7 +105,7 @@ def _columns(table_rows: list[Row], targets: Sequence[float]) -> list[tuple[str,
     return out
 
 
-def _reach_cells(reaches: list[Reach | None], per: float = 1.0) -> list[str]:
+def _reach_cells(reaches: list[TargetCost | None], per: float = 1.0) -> list[str]:
     """What a target has taken each row, in units of `per`; None: a row in which nothing has a price."""
     means = [r.taken.mean / per for r in reaches if r and r.taken and r.taken.mean > 0]
     digits = decimals(min(means, default=1.0))
@@ -119,14 +121,14 @@ def _reach_cells(reaches: list[Reach | None], per: float = 1.0) -> list[str]:
     return cells
 
 
-def _number(value: Spread | None, per: float, digits: int, spread: bool) -> str:
+def _number(value: MeanAndSd | None, per: float, digits: int, spread: bool) -> str:
     if value is None:
         return "n/a"
     sd = f" ± {value.sd / per:.{digits}f}" if spread and value.sd is not None else ""
     return f"{value.mean / per:.{digits}f}{sd}"
 
 
-def _caption(table_rows: list[Row]) -> str:
+def _caption(table_rows: list[ComparisonRow]) -> str:
     seeds = {row.seeds for row in table_rows}
     clocks = " and ".join(sorted({clock for row in table_rows for clock in row.clocks}))
     if max(seeds, default=1) == 1:

@@ -10,7 +10,7 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.model import ModelProfile
 from fedpace.data.partition import PartitionSettings, partition
 from fedpace.data.shares import Shares
-from fedpace.data.streams import StreamSettings, in_order, make_stream
+from fedpace.data.streams import StreamSettings, make_stream, order_of_arrival
 from fedpace.learn import files
 from fedpace.learn.many.choice import open_executor
 from fedpace.learn.server.evaluate import Evaluator
@@ -59,7 +59,7 @@ class Learning:
         arrivals = None if stream is None else make_stream(stream, self.samples, seed)
         if arrivals is not None and not task.ordered:
             labels, content = task.train[1].numpy(), arrivals.settings.content
-            task = task.divided(in_order(shares, labels, content, seed))
+            task = task.divided(order_of_arrival(shares, labels, content, seed))
         self._task = task
         self._trainer = Trainer(task, train, seed, device, arrivals)
         self.profile: ModelProfile = (

@@ -6,8 +6,8 @@ import pytest
 
 from fedpace.core.errors import ConfigError
 from fedpace.data import cifar
-from fedpace.data.downloads.catalogue import DATASETS, known
-from fedpace.data.downloads.verify import survey
+from fedpace.data.downloads.catalogue import DATASETS, find_dataset
+from fedpace.data.downloads.verify import inspect_dataset
 from tests.shared_data import real_data
 
 FILES = [file for dataset in DATASETS.values() for form in dataset.forms for file in form.files]
@@ -40,21 +40,21 @@ def test_what_is_fetched_is_the_whole_dataset_in_its_own_folder():
 
 
 def test_the_reader_of_cifar10_looks_for_the_files_of_the_catalogue():
-    names = [[file.name for file in form.files] for form in known("cifar10").forms]
+    names = [[file.name for file in form.files] for form in find_dataset("cifar10").forms]
     six = [*cifar.TRAIN, cifar.TEST]
     arrays = [cifar.TRAIN_ARRAY, cifar.TEST_ARRAY, cifar.LABEL_ARRAYS]
     assert names == [six, six, [cifar.ARCHIVE], arrays]
-    assert {file.bytes for file in known("cifar10").forms[0].files} == {10_000 * cifar.RECORD}
+    assert {file.bytes for file in find_dataset("cifar10").forms[0].files} == {10_000 * cifar.RECORD}
 
 
 def test_an_unknown_dataset_is_refused_with_the_nearest_one():
     with pytest.raises(ConfigError, match=r"no dataset 'cifar-10' \(did you mean 'cifar10'\?\)"):
-        known("cifar-10")
+        find_dataset("cifar-10")
 
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_real_files_have_the_sums_of_the_catalogue(name):
-    found = survey(known(name), real_data(name).parent)
+    found = inspect_dataset(find_dataset(name), real_data(name).parent)
     assert found.broken == {}
     assert found.form is not None
 
@@ -62,7 +62,7 @@ def test_real_files_have_the_sums_of_the_catalogue(name):
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_real_files_have_the_sums_of_the_catalogue_when_unpacked_too(name):
     folder = real_data(name)
-    for file in known(name).forms[0].files:
+    for file in find_dataset(name).forms[0].files:
         content = gzip.decompress((folder / f"{file.name}.gz").read_bytes())
         assert (len(content), f"sha256:{hashlib.sha256(content).hexdigest()}") == (
             file.bytes,

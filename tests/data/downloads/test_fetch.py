@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fedpace.data.downloads import download
-from fedpace.data.downloads.catalogue import File, Form, Known
+from fedpace.data.downloads.catalogue import FileSet, KnownDataset, PublishedFile
 from fedpace.data.downloads.download import FetchError
 from fedpace.data.downloads.fetch import fetch
 from tests.loopback import Site, serving
@@ -32,8 +32,14 @@ def place(tmp_path):
     return tmp_path / "set/file"
 
 
-def dataset(*urls: str, name: str = "file") -> Known:
-    return Known("set", "", "", "", (Form("it", "set", (File(name, len(CONTENT), SUM, tuple(urls)),)),))
+def dataset(*urls: str, name: str = "file") -> KnownDataset:
+    return KnownDataset(
+        "set",
+        "",
+        "",
+        "",
+        (FileSet("it", "set", (PublishedFile(name, len(CONTENT), SUM, tuple(urls)),)),),
+    )
 
 
 def part(place):
@@ -210,7 +216,7 @@ def test_a_page_that_does_not_exist_is_told_by_its_status_and_is_no_lack_of_netw
 def test_all_files_that_are_still_missing_are_named(site, tmp_path):
     good = dataset(f"{site.url}/good/file").official
     more = [replace(good.files[0], name=name, urls=(f"{site.url}/gone",)) for name in ("x", "y")]
-    several = Known("set", "", "", "", (replace(good, files=(*good.files, *more)),))
+    several = KnownDataset("set", "", "", "", (replace(good, files=(*good.files, *more)),))
     with pytest.raises(FetchError, match=f"or put x, y into {tmp_path}/set by hand"):
         fetch(several, tmp_path)
     assert os.listdir(tmp_path / "set") == ["file"]
@@ -220,23 +226,23 @@ def test_of_several_files_only_those_that_are_missing_are_fetched(site, tmp_path
     good = dataset(f"{site.url}/good/file").official
     more = replace(good.files[0], name="more")
     place.write_bytes(CONTENT)
-    several = Known("set", "", "", "", (replace(good, files=(*good.files, more)),))
+    several = KnownDataset("set", "", "", "", (replace(good, files=(*good.files, more)),))
     assert fetch(several, tmp_path) == (place.with_name("more"),)
     assert len(site.asked) == 1
 
 
 def test_a_part_of_the_samples_does_not_keep_the_whole_from_being_fetched(site, tmp_path, place):
     whole = dataset(f"{site.url}/good/file").official
-    some = Form("some", "set", (replace(whole.files[0], name="some", urls=()),), whole=False)
+    some = FileSet("some", "set", (replace(whole.files[0], name="some", urls=()),), whole=False)
     place.with_name("some").write_bytes(CONTENT)
-    assert fetch(Known("set", "", "", "", (whole, some)), tmp_path) == (place,)
+    assert fetch(KnownDataset("set", "", "", "", (whole, some)), tmp_path) == (place,)
 
 
 def test_the_whole_in_another_form_need_not_be_fetched(site, tmp_path, place):
     official = dataset(f"{site.url}/good/file").official
-    other = Form("unpacked", "set", (replace(official.files[0], name="other", urls=()),))
+    other = FileSet("unpacked", "set", (replace(official.files[0], name="other", urls=()),))
     place.with_name("other").write_bytes(CONTENT)
-    assert fetch(Known("set", "", "", "", (other, official)), tmp_path) == ()
+    assert fetch(KnownDataset("set", "", "", "", (other, official)), tmp_path) == ()
 
 
 def test_a_full_disk_is_an_error_of_the_part_which_is_kept(site, tmp_path, place):

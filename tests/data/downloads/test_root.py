@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from fedpace.core.errors import ConfigError
-from fedpace.data.downloads.catalogue import known
-from fedpace.data.downloads.root import data_root, find
+from fedpace.data.downloads.catalogue import find_dataset
+from fedpace.data.downloads.root import data_root, find_dataset_folder
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def no_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def put(root: Path, name: str, form: int) -> None:
-    for path in known(name).forms[form].paths(root).values():
+    for path in find_dataset(name).forms[form].paths(root).values():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
@@ -50,7 +50,7 @@ def test_a_root_that_names_nothing_is_refused():
 
 def test_a_missing_dataset_is_named_with_its_files_its_place_and_what_helps(tmp_path):
     with pytest.raises(ConfigError) as caught:
-        find("mnist", str(tmp_path))
+        find_dataset_folder("mnist", str(tmp_path))
     for part in (
         f"mnist is not in {tmp_path / 'mnist'}",
         "train-images-idx3-ubyte.gz",
@@ -66,7 +66,7 @@ def test_of_an_incomplete_dataset_only_what_is_missing_is_named(tmp_path):
     put(tmp_path, "mnist", 1)
     (tmp_path / "mnist/t10k-images-idx3-ubyte.gz").unlink()
     with pytest.raises(ConfigError, match=r"there is no t10k-images-idx3-ubyte\.gz; run"):
-        find("mnist", str(tmp_path))
+        find_dataset_folder("mnist", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_of_an_incomplete_dataset_only_what_is_missing_is_named(tmp_path):
 )
 def test_any_complete_form_will_do(tmp_path, name, form):
     put(tmp_path, name, form)
-    assert find(name, str(tmp_path)) == tmp_path / name
+    assert find_dataset_folder(name, str(tmp_path)) == tmp_path / name

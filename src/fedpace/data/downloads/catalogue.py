@@ -7,7 +7,7 @@ from fedpace.core.errors import unknown
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class PublishedFile:
     """One published file. digest: `algorithm:hex`; urls: where to fetch it, the first choice first."""
 
     name: str
@@ -17,42 +17,45 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """One set of files that holds a dataset; all of them are needed.
+class FileSet:
+    """A set of files that together hold a dataset.
 
     folder: below the data root; whole: False if it holds a part of the samples only.
     """
 
     what: str
     folder: str
-    files: tuple[File, ...]
+    files: tuple[PublishedFile, ...]
     whole: bool = True
 
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
-    def paths(self, root: Path) -> dict[File, Path]:
+    def paths(self, root: Path) -> dict[PublishedFile, Path]:
         return {file: root / self.folder / file.name for file in self.files}
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A dataset. forms: in the order in which its reader looks for them; one of them has sources."""
+class KnownDataset:
+    """A dataset that can be fetched.
+
+    forms: in the order in which its reader looks for them; one of them has sources.
+    """
 
     name: str
     about: str
     licence: str
     citation: str
-    forms: tuple[Form, ...]
+    forms: tuple[FileSet, ...]
 
     @property
-    def official(self) -> Form:
+    def official(self) -> FileSet:
         """The form that can be fetched."""
         return next(form for form in self.forms if all(file.urls for file in form.files))
 
 
-def known(name: str) -> Known:
+def find_dataset(name: str) -> KnownDataset:
     """The dataset of that name; ConfigError with the nearest one where there is none."""
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
@@ -61,24 +64,29 @@ def known(name: str) -> Known:
 
 def _idx(
     folder: str, mirrors: tuple[str, ...], sums: dict[str, tuple[int, str, str]]
-) -> tuple[Form, ...]:
+) -> tuple[FileSet, ...]:
     """The four files, unpacked or as published. sums: bytes and sum of the .gz, sum of its contents."""
     plain = tuple(
-        File(name, _UNPACKED[name], f"sha256:{inside}") for name, (_, _, inside) in sums.items()
+        PublishedFile(name, _UNPACKED[name], f"sha256:{inside}")
+        for name, (_, _, inside) in sums.items()
     )
     packed = tuple(
-        File(f"{name}.gz", size, f"sha256:{outside}", tuple(f"{url}{name}.gz" for url in mirrors))
+        PublishedFile(
+            f"{name}.gz", size, f"sha256:{outside}", tuple(f"{url}{name}.gz" for url in mirrors)
+        )
         for name, (size, outside, _) in sums.items()
     )
     return (
-        Form("all images, unpacked", folder, plain),
-        Form("all images", folder, packed),
+        FileSet("all images, unpacked", folder, plain),
+        FileSet("all images", folder, packed),
     )
 
 
-def _cifar_batches(folder: str) -> Form:
-    files = tuple(File(name, 30_730_000, f"md5:{digest}") for name, digest in _CIFAR_BATCHES.items())
-    return Form("all images, unpacked", folder, files)
+def _cifar_batches(folder: str) -> FileSet:
+    files = tuple(
+        PublishedFile(name, 30_730_000, f"md5:{digest}") for name, digest in _CIFAR_BATCHES.items()
+    )
+    return FileSet("all images, unpacked", folder, files)
 
 
 _UNPACKED = {
@@ -157,24 +165,24 @@ _CIFAR_BATCHES = {
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
-_CIFAR_ARCHIVE = File(
+_CIFAR_ARCHIVE = PublishedFile(
     "cifar-10-binary.tar.gz",
     170_052_171,
     "md5:c32a1d4ab5d03f1284b67883e8d87530",
     ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
 )
 _CIFAR_ARRAYS = (
-    File(
+    PublishedFile(
         "cifar10-train20k.npy.xz",
         39_842_632,
         "sha256:fa5eff7f4c79f22143325e261a7ecfab621847c59c0d590100737b2d0aac17cf",
     ),
-    File(
+    PublishedFile(
         "cifar10-test4k.npy.xz",
         7_966_576,
         "sha256:18cc8cd067277796b08c41779e3cdaa0dabbc29b59cc1eeeaf32113a01ffa297",
     ),
-    File(
+    PublishedFile(
         "cifar10-labels.npz",
         46_624,
         "sha256:77ab8722c2bbfc490f5e69d7260fabadc76c09ae1b4e2212513c945e343a8218",
@@ -184,21 +192,21 @@ _CIFAR_ARRAYS = (
 DATASETS = {
     dataset.name: dataset
     for dataset in (
-        Known(
+        KnownDataset(
             "mnist",
             "handwritten digits in 10 classes: 60,000 + 10,000 grey images, 28x28",
             "none stated by its authors",
             "LeCun et al.: Gradient-based learning applied to document recognition, 1998",
             _MNIST,
         ),
-        Known(
+        KnownDataset(
             "fashion-mnist",
             "clothes in 10 classes: 60,000 + 10,000 grey images, 28x28",
             "MIT, Copyright 2017 Zalando SE",
             "Xiao, Rasul, Vollgraf: Fashion-MNIST, arXiv:1708.07747",
             _FASHION,
         ),
-        Known(
+        KnownDataset(
             "cifar10",
             "things and animals in 10 classes: 50,000 + 10,000 colour images, 32x32",
             "none stated by its authors, who ask to be cited",
@@ -206,8 +214,8 @@ DATASETS = {
             (
                 _cifar_batches("cifar10/cifar-10-batches-bin"),
                 _cifar_batches("cifar10"),
-                Form("all images", "cifar10", (_CIFAR_ARCHIVE,)),
-                Form("20,000 + 4,000 of the images", "cifar10", _CIFAR_ARRAYS, whole=False),
+                FileSet("all images", "cifar10", (_CIFAR_ARCHIVE,)),
+                FileSet("20,000 + 4,000 of the images", "cifar10", _CIFAR_ARRAYS, whole=False),
             ),
         ),
     )

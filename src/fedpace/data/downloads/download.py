@@ -16,18 +16,18 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from fedpace.core.errors import FedpaceError
-from fedpace.data.downloads.catalogue import File
-from fedpace.data.downloads.verify import PIECE, Progress, digest, part_of
+from fedpace.data.downloads.catalogue import PublishedFile
+from fedpace.data.downloads.verify import PIECE, Progress, digest, partial_path
 
 ATTEMPTS = 5
-"""How often one source is asked for the rest when connections break off."""
+"""Requests to one source while connections break off."""
 
 
 class FetchError(FedpaceError):
     """A dataset could not be fetched."""
 
 
-class Failure(Exception):
+class SourceFailure(Exception):
     """One source gave nothing usable. came: bytes that it sent; offline: it could not be reached."""
 
     def __init__(self, reason: str, came: int = 0, offline: bool = False) -> None:
@@ -35,17 +35,19 @@ class Failure(Exception):
         self.came, self.offline = came, offline
 
 
-def download(file: File, path: Path, progress: Progress, timeout_s: float) -> list[tuple[str, Failure]]:
+def download(
+    file: PublishedFile, path: Path, progress: Progress, timeout_s: float
+) -> list[tuple[str, SourceFailure]]:
     """Bring a file to `path`; if that fails, the hosts that were asked and why each failed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part, failures = part_of(path), list[tuple[str, Failure]]()
+    part, failures = partial_path(path), list[tuple[str, SourceFailure]]()
     try:
         with part.open("a+b") as stream:
             _lock(stream, part)
             for url in file.urls:
                 try:
                     _fill(stream, url, file, progress, timeout_s)
-                except Failure as failure:
+                except SourceFailure as failure:
                     failures.append((urlsplit(url).netloc, failure))
                 else:
                     os.fsync(stream.fileno())
@@ -60,14 +62,16 @@ def download(file: File, path: Path, progress: Progress, timeout_s: float) -> li
     return failures
 
 
-def _fill(stream: BinaryIO, url: str, file: File, progress: Progress, timeout_s: float) -> None:
+def _fill(
+    stream: BinaryIO, url: str, file: PublishedFile, progress: Progress, timeout_s: float
+) -> None:
     """Bring the stream to the whole file, with the right sum."""
     for _ in range(ATTEMPTS):
         start = _size(stream)
         if start < file.bytes:
             try:
                 start = _append(stream, url, file, progress, timeout_s)
-            except Failure as failure:
+            except SourceFailure as failure:
                 if failure.came == 0:
                     raise
                 last = failure
@@ -75,13 +79,15 @@ def _fill(stream: BinaryIO, url: str, file: File, progress: Progress, timeout_s:
         if _size(stream) == file.bytes and digest(stream, file) == file.digest.partition(":")[2]:
             return
         stream.truncate(0)
-        last = Failure("it sent a file with another sum")
+        last = SourceFailure("it sent a file with another sum")
         if start == 0:
             break  # else the part that was there already may have been the wrong one
     raise last
 
 
-def _append(stream: BinaryIO, url: str, file: File, progress: Progress, timeout_s: float) -> int:
+def _append(
+    stream: BinaryIO, url: str, file: PublishedFile, progress: Progress, timeout_s: float
+) -> int:
     """Add to the stream what it lacks; return where the source began: at 0 if it knows no ranges."""
     start, response = _open(url, _size(stream), file, timeout_s)
     with response:
@@ -92,16 +98,16 @@ def _append(stream: BinaryIO, url: str, file: File, progress: Progress, timeout_
             done += len(piece)
             if done > file.bytes:
                 stream.truncate(0)
-                raise Failure(f"it sent more than {file.bytes:,} bytes")
+                raise SourceFailure(f"it sent more than {file.bytes:,} bytes")
             stream.write(piece)
             progress(file.name, done, file.bytes)
     if done < file.bytes:
-        raise Failure(f"it broke off after {done:,} of {file.bytes:,} bytes", came=done - start)
+        raise SourceFailure(f"it broke off after {done:,} of {file.bytes:,} bytes", came=done - start)
     return start
 
 
-def _open(url: str, have: int, file: File, timeout_s: float) -> tuple[int, HTTPResponse]:
-    """Where the answer begins (at `have`, else at 0), and the answer."""
+def _open(url: str, have: int, file: PublishedFile, timeout_s: float) -> tuple[int, HTTPResponse]:
+    """Ask for the bytes from `have` on: the response, and where it begins (at `have`, else at 0)."""
     headers = {"User-Agent": "fedpace"}
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -111,7 +117,7 @@ def _open(url: str, have: int, file: File, timeout_s: float) -> tuple[int, HTTPR
         error.close()
         if have and error.code == 416:  # the source has no such range
             return _open(url, 0, file, timeout_s)
-        raise Failure(f"HTTP {error.code} {error.reason}".rstrip()) from error
+        raise SourceFailure(f"HTTP {error.code} {error.reason}".rstrip()) from error
     except (OSError, HTTPException) as error:
         raise _unreached(error) from error
     partial = response.status == 206
@@ -119,17 +125,17 @@ def _open(url: str, have: int, file: File, timeout_s: float) -> tuple[int, HTTPR
         response.close()
         if have:
             return _open(url, 0, file, timeout_s)
-        raise Failure("it sent a part that was not asked for")
+        raise SourceFailure("it sent a part that was not asked for")
     start = have if partial else 0
     if response.length is not None and start + response.length != file.bytes:
         response.close()
         # What came so far is kept: this may be the log-in page of a network, not the source.
-        raise Failure(f"it has a file of {start + response.length:,} bytes, not {file.bytes:,}")
+        raise SourceFailure(f"it has a file of {start + response.length:,} bytes, not {file.bytes:,}")
     return start, response
 
 
 def _pieces(response: HTTPResponse) -> Iterator[bytes]:
-    """What comes until the source ends or breaks off."""
+    """Pieces of the response until the source ends or breaks off."""
     while True:
         try:
             piece = response.read(PIECE)
@@ -140,13 +146,13 @@ def _pieces(response: HTTPResponse) -> Iterator[bytes]:
         yield piece
 
 
-def _unreached(error: Exception) -> Failure:
+def _unreached(error: Exception) -> SourceFailure:
     inner = error.reason if isinstance(error, URLError) else error
     offline = isinstance(inner, gaierror | ConnectionError | TimeoutError) or (
         isinstance(inner, OSError) and inner.errno in (ENETUNREACH, EHOSTUNREACH, ENETDOWN)
     )
     reason = getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
-    return Failure(f"no connection: {reason}" if offline else reason, offline=offline)
+    return SourceFailure(f"no connection: {reason}" if offline else reason, offline=offline)
 
 
 def _size(stream: BinaryIO) -> int:

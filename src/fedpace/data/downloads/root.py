@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from fedpace.core.errors import ConfigError
-from fedpace.data.downloads.catalogue import known
+from fedpace.data.downloads.catalogue import find_dataset
 
 VARIABLE = "FEDPACE_DATA"
 
@@ -23,9 +23,9 @@ def data_root(setting: str | None) -> Path:
     return base / "fedpace" / "data"
 
 
-def find(name: str, setting: str | None) -> Path:
+def find_dataset_folder(name: str, setting: str | None) -> Path:
     """The folder of a dataset all of whose files are there; whether they are right is not looked at."""
-    dataset, root = known(name), data_root(setting)
+    dataset, root = find_dataset(name), data_root(setting)
     for form in dataset.forms:
         if all(path.is_file() for path in form.paths(root).values()):
             return root / name

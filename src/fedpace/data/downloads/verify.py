@@ -1,4 +1,4 @@
-"""What of a dataset lies below a data root, and whether it is what was published."""
+"""Checks of datasets below a data root: files that are there, their sizes and sums."""
 
 import hashlib
 from collections.abc import Callable
@@ -6,33 +6,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from fedpace.data.downloads.catalogue import File, Form, Known
+from fedpace.data.downloads.catalogue import FileSet, KnownDataset, PublishedFile
 
 Progress = Callable[[str, int, int], None]
 """Called with a file's name, the bytes that are done and all its bytes."""
 PIECE = 1 << 20
 
 
-def unseen(name: str, done: int, total: int) -> None:
-    """Progress that nobody looks at."""
+def no_progress(name: str, done: int, total: int) -> None:
+    """Ignore progress."""
 
 
-def part_of(path: Path) -> Path:
-    """Where a file lies until it is complete."""
+def partial_path(path: Path) -> Path:
+    """Path of a download until it is complete."""
     return path.with_name(f"{path.name}.part")
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What is there of a dataset.
+class DatasetStatus:
+    """Files of a dataset that are there.
 
     form: the first whose files are all right, None if there is none; nearest: the one of which most
     files are right; broken: paths with what is wrong; unfinished: what a fetch left, to be resumed.
     """
 
     root: Path
-    form: Form | None
-    nearest: Form
+    form: FileSet | None
+    nearest: FileSet
     right: tuple[Path, ...]
     broken: dict[Path, str]
     unfinished: tuple[Path, ...]
@@ -45,7 +45,7 @@ class Survey:
 
     @property
     def folder(self) -> Path:
-        """Where the form lies, or is to lie."""
+        """The folder of the form that is there, else of the nearest."""
         return self.root / (self.form or self.nearest).folder
 
     @property
@@ -54,33 +54,35 @@ class Survey:
         return [path for path in self.nearest.paths(self.root).values() if path not in self.right]
 
 
-def survey(known: Known, root: Path, sums: bool = True, progress: Progress = unseen) -> Survey:
+def inspect_dataset(
+    dataset: KnownDataset, root: Path, sums: bool = True, progress: Progress = no_progress
+) -> DatasetStatus:
     """Look at every file of a dataset. sums: False compares sizes only, which takes no time."""
-    files = {path: file for form in known.forms for file, path in form.paths(root).items()}
+    files = {path: file for form in dataset.forms for file, path in form.paths(root).items()}
     right, broken = [], {}
     for path, file in files.items():
         if path.is_file():
-            complaint = fault(path, file, progress) if sums else _size_fault(path, file)
+            complaint = find_fault(path, file, progress) if sums else _size_fault(path, file)
             if complaint is None:
                 right.append(path)
             else:
                 broken[path] = complaint
-    held = {form: len(set(form.paths(root).values()) & set(right)) for form in known.forms}
-    complete = [form for form in known.forms if held[form] == len(form.files)]
-    return Survey(
+    held = {form: len(set(form.paths(root).values()) & set(right)) for form in dataset.forms}
+    complete = [form for form in dataset.forms if held[form] == len(form.files)]
+    return DatasetStatus(
         root=root,
         form=complete[0] if complete else None,
-        nearest=max(known.forms, key=lambda form: (held[form], form is known.official)),
+        nearest=max(dataset.forms, key=lambda form: (held[form], form is dataset.official)),
         right=tuple(right),
         broken=broken,
         unfinished=tuple(
-            part for part in map(part_of, files) if part.is_file() and part.stat().st_size
+            part for part in map(partial_path, files) if part.is_file() and part.stat().st_size
         ),
     )
 
 
-def fault(path: Path, file: File, progress: Progress = unseen) -> str | None:
-    """What is wrong with a file, by its size and then by its sum; None if nothing is."""
+def find_fault(path: Path, file: PublishedFile, progress: Progress = no_progress) -> str | None:
+    """Compare a file's size, then its sum: a description of what is wrong, or None."""
     complaint = _size_fault(path, file)
     if complaint is not None:
         return complaint
@@ -90,7 +92,7 @@ def fault(path: Path, file: File, progress: Progress = unseen) -> str | None:
     return None if found == expected else f"has the {algorithm} sum {found}, expected {expected}"
 
 
-def digest(stream: BinaryIO, file: File, progress: Progress = unseen) -> str:
+def digest(stream: BinaryIO, file: PublishedFile, progress: Progress = no_progress) -> str:
     """The sum of all that is in a stream, by the algorithm that `file` names."""
     total = hashlib.new(file.digest.partition(":")[0], usedforsecurity=False)
     stream.seek(0)
@@ -102,6 +104,6 @@ def digest(stream: BinaryIO, file: File, progress: Progress = unseen) -> str:
     return total.hexdigest()
 
 
-def _size_fault(path: Path, file: File) -> str | None:
+def _size_fault(path: Path, file: PublishedFile) -> str | None:
     size = path.stat().st_size
     return None if size == file.bytes else f"has {size:,} bytes, expected {file.bytes:,}"

@@ -8,7 +8,7 @@ from typing import Annotated
 from fedpace.core.errors import ConfigError
 from fedpace.data.cifar import load_cifar10
 from fedpace.data.dataset import Dataset
-from fedpace.data.downloads.root import find
+from fedpace.data.downloads.root import find_dataset_folder
 from fedpace.data.fashion import load_shipped
 from fedpace.data.idx import load_idx
 from fedpace.learn.tasks.models import build_model
@@ -44,7 +44,7 @@ class FashionMnist:
     @staticmethod
     def build(settings: FashionMnistSettings, clients: int) -> Task:
         if settings.full:
-            data = load_idx(find("fashion-mnist", settings.root))
+            data = load_idx(find_dataset_folder("fashion-mnist", settings.root))
         else:
             data = load_shipped()
         return image_task("fashion-mnist", settings.model, data)
@@ -63,7 +63,9 @@ class Mnist:
 
     @staticmethod
     def build(settings: MnistSettings, clients: int) -> Task:
-        return image_task("mnist", settings.model, load_idx(find("mnist", settings.root)))
+        return image_task(
+            "mnist", settings.model, load_idx(find_dataset_folder("mnist", settings.root))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,9 @@ class Cifar10:
 
     @staticmethod
     def build(settings: Cifar10Settings, clients: int) -> Task:
-        return image_task("cifar10", settings.model, load_cifar10(find("cifar10", settings.root)))
+        return image_task(
+            "cifar10", settings.model, load_cifar10(find_dataset_folder("cifar10", settings.root))
+        )
 
 
 @dataclass(frozen=True, slots=True)

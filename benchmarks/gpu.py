@@ -10,6 +10,7 @@ from statistics import median
 
 import numpy as np
 
+from fedpace.core.events import TaskResult
 from fedpace.data.fashion import load_shipped
 from fedpace.learn.many.executor import single_thread
 from fedpace.learn.server.evaluate import Evaluator
@@ -27,7 +28,7 @@ def rate(trainer: Trainer, steps: int, client: int, depth: int) -> float:
     times = []
     for task in range(REPEATS + 1):  # the first warms up
         began = time.perf_counter()
-        trainer.run(Job(client, task, steps, 0, depth, BATCH), trainer.initial())
+        trainer.run(Job(client, task, 0, BATCH, TaskResult(depth, steps, 0, 0)), trainer.initial())
         times.append(time.perf_counter() - began)
     return steps / median(times[1:])
 

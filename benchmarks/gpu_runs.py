@@ -23,6 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from fedpace.core.events import TaskResult
+
 PARTS: tuple[tuple[int, str], ...] = (
     (60, "same"),
     (90, "whole mnist-cnn tf32"),
@@ -327,7 +329,13 @@ def work_of(trainer: Any, count: int, steps: int) -> Any:
     depth = trainer.layout.depth
     return [
         (
-            Job(number, 5, steps + number % 2, number % 3, depth if number % 2 else depth // 2, 32),
+            Job(
+                number,
+                5,
+                0,
+                32,
+                TaskResult(depth if number % 2 else depth // 2, steps + number % 2, number % 3, 0),
+            ),
             trainer.initial(),
         )
         for number in range(count)
@@ -390,7 +398,7 @@ def kernels(model: str, precision: str, method: str = "stacked") -> None:
 
     trainer = Trainer(random_task(model, 64, 160), TrainSettings(precision=precision), 0, "cuda")
     initial, depth = trainer.initial(), trainer.layout.depth
-    work = [(Job(one, 0, 5, 0, depth, 32), initial) for one in range(64)]
+    work = [(Job(one, 0, 0, 32, TaskResult(depth, 5, 0, 0)), initial) for one in range(64)]
     with changed(method):
         executor = Stacked(trainer)
         executor.train(work)

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fedpace.core.events import TaskResult
 from fedpace.learn.many.executor import Executor, Serial, single_thread
 from fedpace.learn.many.processes import Processes
 from fedpace.learn.many.stacks.stacked import Stacked
@@ -63,7 +64,8 @@ def by_hand(task: Task, server: nn.Module, clients: list[int]) -> list[torch.Ten
 def ours(trainer: Trainer, executor: Executor, turn: int) -> None:
     start = trainer.initial()
     depth = trainer.layout.depth
-    jobs = [(Job(client, turn, STEPS, 0, depth, BATCH), start) for client in chosen(turn)]
+    result = TaskResult(depth, STEPS, 0, 0)
+    jobs = [(Job(client, turn, 0, BATCH, result), start) for client in chosen(turn)]
     aggregate(trainer.layout, executor.train(jobs), [1.0] * ROUND)
 
 

@@ -50,7 +50,7 @@ def test_a_small_run_goes_as_it_always_went(tmp_path, policy):
         "stop": {"rounds": 3},
     }
     result = fedpace.simulate(config, out=tmp_path)
-    lines = [codec.dumps(codec.encode(message)) for message in result.journal]
+    lines = [codec.encode(message).decode() for message in result.journal]
     path = GOLDEN / f"{policy}.jsonl"
     if os.environ.get("FEDPACE_GOLDEN") == "write":
         path.parent.mkdir(exist_ok=True)

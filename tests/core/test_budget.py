@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from fedpace.core.budget import Budget, Ledger
 from fedpace.core.commands import Aggregate, Blend, Cancel, Drop, Note, Probe, Train, Work
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, Started
+from fedpace.core.events import Failed, Joined, Left, Profiled, Rates, Started
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
+from tests import messages
 
 RATES = Rates(batch_s=2.0, batches=3, down_s=0.5, up_s=0.5, latency_s=0.25)
 
@@ -27,7 +28,7 @@ def train(client=0, task=1, size=20, **work):
 
 
 def arrived(trained, client=0, task=1, at=9.0):
-    return Arrived(at, client, task, 0, 4, 1, 0, 1, 1, False, RATES, trained=trained)
+    return messages.arrived(at, client, task, depth=4, rates=RATES, trained=trained)
 
 
 @pytest.mark.parametrize(

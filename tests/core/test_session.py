@@ -1,7 +1,7 @@
-from dataclasses import replace
 from typing import ClassVar, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from fedpace.core.budget import Budget
 from fedpace.core.commands import (
@@ -21,7 +21,6 @@ from fedpace.core.commands import (
 )
 from fedpace.core.errors import PeerError, PolicyError
 from fedpace.core.events import (
-    Arrived,
     Event,
     Failed,
     Joined,
@@ -37,6 +36,7 @@ from fedpace.core.journal import Header, Journal, Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
 from fedpace.core.session import _ACCEPT, _CHECK, Session
+from tests import messages
 
 RATES = Rates(1.0, 10, 0.5, 0.5)
 
@@ -66,7 +66,7 @@ def train(client=0, task=1, version=0, **work):
 
 
 def arrived(at=1.0, client=0, task=1, version=0):
-    return Arrived(at, client, task, version, 4, 10, 0, 200, 400, False, RATES)
+    return messages.arrived(at, client, task, version, depth=4, steps=10, samples=200, rates=RATES)
 
 
 def missed(*chances, **how):
@@ -304,7 +304,7 @@ def test_an_update_that_used_less_leaves_money_for_more():
     run.handle(JOIN)
     run.handle(Joined(0.0, 1, 200))
     told = arrived()
-    assert run.handle(replace(told, trained=120)) == [again]
+    assert run.handle(replace(told, result=replace(told.result, trained=120))) == [again]
     assert run.ledger.spent == 320
 
 

@@ -3,20 +3,22 @@
 import pytest
 import torch
 
+from fedpace.core import codec
 from fedpace.core.commands import Probe, Train, Work
 from fedpace.core.errors import ConfigError, PeerError
+from fedpace.core.events import TaskResult
 from fedpace.flower.apps import client_app, read_run_config
 from fedpace.flower.client import Worker, node_name
 from fedpace.flower.letters import Letter, record
 from fedpace.learn.model.arrays import layout_digest, update_to_arrays, weights_to_arrays
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.train.job import Job
 from fedpace.learn.train.trainer import Trainer
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import wire
 from fedpace.remote import packing as arrays
 from tests.flower.nodes_here import share, whole
+from tests.messages import make_job
 
 SEED, CLIENT = 5, 1
 WELCOME = {"seed": SEED, "client": CLIENT, "settings": '{"lr": 0.1, "batch_size": 8}'}
@@ -39,6 +41,10 @@ def worker():
     return Worker(lambda: share(CLIENT))
 
 
+def result_of(done):
+    return codec.decode_as(TaskResult, done.result.encode())
+
+
 def test_it_says_its_name_its_model_and_its_samples(worker):
     letter = worker.hello("a")
     task = share(CLIENT)
@@ -50,20 +56,21 @@ def test_it_says_its_name_its_model_and_its_samples(worker):
 def test_its_update_is_the_one_of_the_simulator(worker):
     letter = worker.train(train(steps=4))
     trainer = Trainer(whole(), TrainSettings(lr=0.1), SEED)
-    job = Job(CLIENT, 3, 4, 4, trainer.layout.depth, 8, 2)
-    expected = update_to_arrays(trainer.run(job, trainer.initial()))
+    a_job = make_job(CLIENT, 3, 4, 4, trainer.layout.depth, 8, 2)
+    expected = update_to_arrays(trainer.run(a_job, trainer.initial()))
     found = arrays.unpack(letter.file, 1 << 20)
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         assert torch.allclose(torch.tensor(found[name]), torch.tensor(array), atol=1e-6), name
     done = letter.read("done", pb.Done)
-    assert (done.task, done.version, done.steps, done.cut) == (3, 2, 4, False)
+    result = result_of(done)
+    assert (done.task, done.version, result.steps, result.cut) == (3, 2, 4, False)
     assert letter.read("rates", pb.Rates).batches == 3
 
 
 def test_without_time_it_trains_one_batch(worker):
-    done = worker.train(train(left_s=-2.0, epochs=2, stop_at=9.0)).read("done", pb.Done)
-    assert (done.steps, done.cut) == (1, True)
+    result = result_of(worker.train(train(left_s=-2.0, epochs=2, stop_at=9.0)).read("done", pb.Done))
+    assert (result.steps, result.cut) == (1, True)
 
 
 def test_what_is_stopped_in_a_layer_can_come_to_nothing(worker):
@@ -81,8 +88,8 @@ def test_building_model_and_data_takes_no_time_of_the_task():
         return share(CLIENT)
 
     letter = Worker(slow, clock=lambda: now).train(train(left_s=0.5, epochs=2, stop_at=9.0))
-    done = letter.read("done", pb.Done)
-    assert (done.steps, done.cut) == (6, False)
+    result = result_of(letter.read("done", pb.Done))
+    assert (result.steps, result.cut) == (6, False)
     assert letter.busy_s == 0.0
 
 

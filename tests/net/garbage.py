@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedpace.core import codec
 from fedpace.core.errors import PeerError
+from fedpace.core.events import TaskResult
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.pieces import Piece
 from fedpace.net.service import MESSAGE_BYTES
@@ -113,8 +115,8 @@ def honest(kind, task, version):
     rates = pb.Rates(batch_s=0.01, batches=10, down_s=0.01, up_s=0.01, latency_s=0.001)
     if kind == "profiled":
         return pb.Profiled(task=task, rates=rates)
-    work = {"version": version, "depth": 4, "steps": 10, "samples": SAMPLES, "trained": SAMPLES}
-    return pb.Done(task=task, rates=rates, **work)
+    result = codec.encode(TaskResult(4, 10, 0, SAMPLES, SAMPLES)).decode()
+    return pb.Done(task=task, version=version, rates=rates, result=result)
 
 
 def files(draw):

@@ -16,11 +16,12 @@ import torch
 from torch import nn
 
 from fedpace.core.commands import Work
+from fedpace.core.events import TaskResult
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.orders import Open, Orders, Outcome
+from fedpace.learn.train.orders import LiveResult, Open, Orders
 from fedpace.net.keys.gate import Gate
 from fedpace.net.server import Server
 from fedpace.remote.trainee import Arrays, TrainedTask
@@ -128,8 +129,10 @@ class Sleeper:
             )
             for number in range(steps)
         )
-        told = (depth, steps, full_steps, min(trained, self.samples), trained, steps < total)
-        return TrainedTask(Outcome(*told, None, None, self.batch_s, None), update(depth, self.value))
+        result = TaskResult(
+            depth, steps, full_steps, min(trained, self.samples), trained, cut=steps < total
+        )
+        return TrainedTask(LiveResult(result, self.batch_s, None), update(depth, self.value))
 
     def _is_late(self, work: Work, depth: int, steps: int) -> bool:
         ends_at = time.monotonic() + self.batch_s * self.shares[depth - 1]

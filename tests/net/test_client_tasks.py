@@ -5,7 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from fedpace.learn.train.orders import Outcome
+from fedpace.core.events import TaskResult
+from fedpace.learn.train.orders import LiveResult
 from fedpace.net import client_tasks
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client_tasks import ClientTasks, ServerLink
@@ -30,9 +31,7 @@ class Quick:
 
     def train(self, opened, weights, orders, on_profile, on_step):
         orders.wait()
-        return TrainedTask(
-            Outcome(1, 1, 0, 20, 20, False, None, None, 1e-3, None), {"params": np.zeros(1)}
-        )
+        return TrainedTask(LiveResult(TaskResult(1, 1, 0, 20, 20), 1e-3, None), {"params": np.zeros(1)})
 
 
 def up_seconds(monkeypatch, *uploads):

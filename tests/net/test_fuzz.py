@@ -14,12 +14,12 @@ import socket
 import threading
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import islice
 
 import grpc
 import pytest
 from grpc import aio
+from msgspec.structs import replace
 
 from fedpace.core.commands import SetTimer, Train
 from fedpace.core.errors import PeerError

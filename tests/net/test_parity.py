@@ -10,11 +10,12 @@ is under way when work comes is always finished (`learn.live`). Then one run ove
 import asyncio
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fedpace.core.commands import (
     Aggregate,
@@ -37,7 +38,6 @@ from fedpace.core.session import Session
 from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
-from fedpace.learn.train.orders import Outcome
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import wire
 from fedpace.net.client import Client
@@ -252,19 +252,7 @@ def sent(rates):
 
 def done(event):
     """What a client would say of it, after its way over the wire."""
-    outcome = Outcome(
-        event.depth,
-        event.steps,
-        event.full_steps,
-        event.samples,
-        event.trained,
-        event.cut,
-        event.last_depth,
-        event.width,
-        event.rates.batch_s,
-        None,
-    )
-    said = wire.done(event.task, event.version, outcome, sent(event.rates))
+    said = wire.done(event.task, event.version, event.result, sent(event.rates))
     return pb.Done.FromString(said.SerializeToString())
 
 

@@ -10,8 +10,9 @@ import grpc
 import pytest
 from grpc import aio
 
+from fedpace.core import codec
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Failed
+from fedpace.core.events import Arrived, Failed, TaskResult
 from fedpace.core.journal import JOURNAL, part_path, read
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.keys.authority import Authority
@@ -247,8 +248,8 @@ class Speaker:
 
     async def done(self, number):
         rates = pb.Rates(batch_s=0.01, batches=10, down_s=0.01, up_s=0.01, latency_s=0.001)
-        work = {"depth": 4, "steps": 10, "samples": SAMPLES, "trained": SAMPLES}
-        await self.say(done=pb.Done(task=number, rates=rates, **work))
+        result = codec.encode(TaskResult(4, 10, 0, SAMPLES, SAMPLES)).decode()
+        await self.say(done=pb.Done(task=number, rates=rates, result=result))
 
 
 async def ended(call):

@@ -1,6 +1,7 @@
 """Clients for tests: one whose training is a sleep and whose updates are known, and one that lies."""
 
 import asyncio
+import json
 import time
 import uuid
 from collections.abc import Callable
@@ -11,9 +12,10 @@ import grpc
 import numpy as np
 from grpc import aio
 
+from fedpace.core.events import TaskResult
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.train.orders import Open, Orders, Outcome
+from fedpace.learn.train.orders import LiveResult, Open, Orders
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
 from fedpace.net.service import OPTIONS, Stub
@@ -126,20 +128,9 @@ class Toy:
             steps,
         )
         trained = steps * work.batch_size
-        outcome = Outcome(
-            depth=depth,
-            steps=steps,
-            full_steps=full_steps,
-            samples=min(trained, SAMPLES),
-            trained=trained,
-            cut=steps < total,
-            last_depth=None,
-            width=None,
-            batch_s=self._step_s,
-            update=None,
-        )
+        result = TaskResult(depth, steps, full_steps, min(trained, SAMPLES), trained, cut=steps < total)
         self.note(f"ends {opened.task}")
-        return TrainedTask(outcome, made)
+        return TrainedTask(LiveResult(result, self._step_s, None), made)
 
 
 class Rogue:
@@ -215,13 +206,18 @@ class Rogue:
         values: dict[str, Any] = {
             "task": train.task,
             "version": train.version,
-            "depth": self.layout.depth,
-            "steps": steps,
-            "samples": SAMPLES,
-            "trained": steps * BATCH,
             "rates": pb.Rates(batch_s=0.01, batches=BATCHES, down_s=0.01, up_s=0.01, latency_s=0.001),
         }
-        return pb.Done(**(values | other))
+        result: dict[str, Any] = {
+            "depth": self.layout.depth,
+            "steps": steps,
+            "full_steps": 0,
+            "samples": SAMPLES,
+            "trained": steps * BATCH,
+        }
+        values |= {name: other[name] for name in other.keys() & {"task", "version", "rates"}}
+        result |= {name: other[name] for name in other.keys() - values.keys()}
+        return pb.Done(**values, result=json.dumps(result))
 
     async def refusal(self, call: Any) -> grpc.StatusCode:
         """The status with which a call ends that must fail."""

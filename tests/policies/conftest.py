@@ -4,11 +4,12 @@ import pytest
 
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Probe, Train
-from fedpace.core.events import Arrived, Joined, Profiled, Rates, Started
+from fedpace.core.events import Joined, Profiled, Started
 from fedpace.core.journal import Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
 from fedpace.core.session import Session
+from tests.messages import arrived
 
 TEN_LAYERS = ModelProfile.even(10, 1000, forward_share=0.3)
 
@@ -50,9 +51,8 @@ class Stage:
 
     def arrive(self, at, client, **changes):
         opened = self.open_tasks()[client]
-        values = {"depth": 10, "steps": 10, "full_steps": 0, "samples": 200, "up_bytes": 1000}
-        values |= {"cut": False, "rates": Rates(1.0, 10, 0.5, 0.5)} | changes
-        return self.tell(Arrived(at, client, opened.task, opened.version, **values))
+        values = {"depth": 10, "steps": 10, "samples": 200, "up_bytes": 1000} | changes
+        return self.tell(arrived(at, client, opened.task, opened.version, **values))
 
     def profile(self, at, client, rates):
         return self.tell(Profiled(at, client, self.open_tasks()[client].task, rates))

@@ -20,7 +20,6 @@ from fedpace.core.commands import (
     Train,
 )
 from fedpace.core.events import (
-    Arrived,
     Failed,
     Joined,
     Left,
@@ -38,6 +37,7 @@ from fedpace.policies.adel import ConstantSettings
 from fedpace.policies.shared.layered import Averaging
 from fedpace.policies.shared.staleness import Staleness
 from fedpace.runs import plugins
+from tests.messages import arrived
 from tests.sizes import sizes
 
 CLIENTS = 6
@@ -151,8 +151,9 @@ class Chaos:
         steps = work.steps or work.epochs * 3
         reached = self.choose(1, depth) if work.stop_in == "layer" else None
         depth = reached if reached is not None and steps == 1 else depth
-        told = (at, client, task, version, depth, steps, 0, 40, 1000, reached is not None)
-        self.tell(Arrived(*told, self.rates(), reached, work.width))
+        cut = {"cut": reached is not None, "last_depth": reached, "width": work.width}
+        values = {"depth": depth, "steps": steps, "samples": 40, "rates": self.rates()}
+        self.tell(arrived(at, client, task, version, **values, **cut))
 
     def unfinished(self):
         return sorted(t for t in self.tasks if self.tasks[t][2] is not None or t not in self.answered)

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 from fedpace.core.commands import Aggregate, CancelTimer, Note, SetTimer, Train
-from fedpace.core.events import Arrived, Joined, Rates, Started, Timer
+from fedpace.core.events import Joined, Rates, Started, Timer
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
 from fedpace.core.session import Session
 from fedpace.policies.fedcompass import FedCompass, FedCompassSettings
+from tests.messages import arrived
 from tests.sizes import sizes
 
 
@@ -199,8 +200,9 @@ class Real:
                 self.group, self.due = None, []
                 self.owner[task] = client
                 rates, at = self.task_s(client, work.steps, now)
+                steps = work.steps
                 self.put(
-                    Arrived(at, client, task, version, 2, work.steps, 0, 1, 1, False, rates), late=False
+                    arrived(at, client, task, version, depth=2, steps=steps, rates=rates), late=False
                 )
             case SetTimer(name=name, at=at):
                 self.timers[int(name.removeprefix("group "))] = at

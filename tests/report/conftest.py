@@ -15,6 +15,7 @@ from fedpace.core.model import LayerCost, ModelProfile
 from fedpace.core.policy import Context, Policy
 from fedpace.core.session import Session
 from fedpace.report.summary import Summary
+from tests import messages
 
 MODEL = ModelProfile(
     (
@@ -75,7 +76,9 @@ def make_train(client: int, task: int, version: int = 0, **rest: Any) -> Train:
 
 def make_arrived(at: float, client: int, task: int, version: int = 0, depth: int = 3) -> Arrived:
     up_bytes = MODEL.suffix_bytes[depth - 1]
-    return Arrived(at, client, task, version, depth, 1, 1, 4, up_bytes, False, RATES)
+    return messages.arrived(
+        at, client, task, version, depth=depth, full_steps=1, samples=4, up_bytes=up_bytes, rates=RATES
+    )
 
 
 def make_summary(**values: Any) -> Summary:

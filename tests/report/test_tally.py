@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 
 from fedpace.core.commands import Aggregate, Blend, Cancel, Drop, Train, Work
 from fedpace.core.errors import JournalError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Rates, Started, Timer
+from fedpace.core.events import Arrived, Failed, Joined, Left, Started, Timer
 from fedpace.core.facts import Finished
 from fedpace.core.journal import Journal
 from fedpace.report.summary import Summary, summarise
 from fedpace.report.tally import Tally
+from tests.messages import arrived
 
 WORK = Work(batch_size=1, epochs=1)
 
 
 def arrival(at: float, client: int, task: int) -> Arrived:
-    return Arrived(at, client, task, 0, 1, 1, 1, 1, 10, False, Rates(1.0, 1, 1.0, 1.0))
+    return arrived(at, client, task, full_steps=1, up_bytes=10)
 
 
 class Town:

@@ -85,7 +85,7 @@ def test_users_of_every_speed_get_through_as_many_layers():
     depths = {client: [] for client in range(8)}
     for message in result.journal:
         if isinstance(message, Arrived) and message.version:
-            depths[message.client].append(message.depth)
+            depths[message.client].append(message.result.depth)
     means = [np.mean(found) for found in depths.values()]
     spread = [np.std(found) / np.sqrt(len(found)) for found in depths.values()]
     assert max(means) - min(means) < 5 * max(spread)

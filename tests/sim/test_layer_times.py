@@ -55,36 +55,55 @@ def test_a_client_stopped_in_a_layer_sends_at_that_time_the_layers_that_got_a_st
     stop_at, steps, depth, last_depth, samples
 ):
     found = carry_out(Work(10, epochs=1, stop_at=stop_at, stop_in="layer"))
-    assert (found.steps, found.depth, found.last_depth) == (steps, depth, last_depth)
-    assert (found.samples, found.full_steps, found.cut) == (samples, 0, True)
+    assert (found.result.steps, found.result.depth, found.result.last_depth) == (
+        steps,
+        depth,
+        last_depth,
+    )
+    assert (found.result.samples, found.result.full_steps, found.result.cut) == (samples, 0, True)
     assert found.arrives_at == pytest.approx(stop_at + 0.5 + 2 * depth)
 
 
 @pytest.mark.parametrize("stop_at", [102.5, 103.0])
 def test_work_that_is_done_before_its_stop_time_is_sent_at_once(stop_at):
     found = carry_out(Work(10, epochs=1, stop_at=stop_at, stop_in="layer"))
-    assert (found.steps, found.depth, found.last_depth, found.cut) == (3, 4, None, False)
+    assert (found.result.steps, found.result.depth, found.result.last_depth, found.result.cut) == (
+        3,
+        4,
+        None,
+        False,
+    )
     assert found.arrives_at == pytest.approx(102.5 + 8.5)
 
 
 @pytest.mark.parametrize(("stop_at", "heard_at"), [(100.39, 100.89), (100.1, 100.6), (50.0, 100.5)])
 def test_without_a_layer_there_is_nothing_to_send(stop_at, heard_at):
     found = carry_out(Work(10, epochs=1, stop_at=stop_at, stop_in="layer"))
-    assert found.steps == 0
+    assert found.result.steps == 0
     assert found.arrives_at == pytest.approx(heard_at)
 
 
 def test_a_stop_time_that_misses_the_end_of_a_layer_by_a_rounding_does_not_cut_it():
     for layers in range(1, 5):
         stop_at = 100 + 0.2 * (1 + layers) * (1 - 1e-12)
-        assert carry_out(Work(10, epochs=1, stop_at=stop_at, stop_in="layer")).depth == layers
+        assert carry_out(Work(10, epochs=1, stop_at=stop_at, stop_in="layer")).result.depth == layers
 
 
 def test_batches_since_a_probe_count_where_the_next_one_is_stopped():
     found = carry_out(Work(10, epochs=1, stop_at=100.45, stop_in="layer"), done=1)
-    assert (found.steps, found.full_steps, found.depth, found.last_depth) == (2, 1, 4, 1)
+    assert (
+        found.result.steps,
+        found.result.full_steps,
+        found.result.depth,
+        found.result.last_depth,
+    ) == (2, 1, 4, 1)
     found = carry_out(Work(10, epochs=1, stop_at=90.0, stop_in="layer"), done=1)
-    assert (found.steps, found.full_steps, found.depth, found.last_depth) == (1, 1, 4, None)
+    assert (
+        found.result.steps,
+        found.result.full_steps,
+        found.result.depth,
+        found.result.last_depth,
+    ) == (1, 1, 4, None)
 
 
 def one_by_one(model, depth, sample_s, batches, total, drawn):
@@ -163,25 +182,30 @@ def test_where_times_vary_a_stop_between_batches_throws_away_the_batch_it_falls_
     first, second, _ = ends()
     stop_at = 100 + (first + second) / 2
     found = carry_out(Work(10, epochs=1, stop_at=stop_at), drawn=noise())
-    assert (found.steps, found.samples, found.cut, found.last_depth) == (1, 10, True, None)
+    assert (found.result.steps, found.result.samples, found.result.cut, found.result.last_depth) == (
+        1,
+        10,
+        True,
+        None,
+    )
     assert found.arrives_at == pytest.approx(stop_at + 8.5)
 
 
 def test_where_times_vary_the_first_batch_is_finished_even_if_it_is_late():
     first = ends()[0]
     found = carry_out(Work(10, epochs=1, stop_at=100 + first / 2), drawn=noise())
-    assert (found.steps, found.depth, found.cut) == (1, 4, True)
+    assert (found.result.steps, found.result.depth, found.result.cut) == (1, 4, True)
     assert found.arrives_at == pytest.approx(100 + first + 8.5)
     only = carry_out(Work(10, steps=1, stop_at=100.0), drawn=noise())
-    assert (only.steps, only.cut) == (1, False)
+    assert (only.result.steps, only.result.cut) == (1, False)
     since_probe = carry_out(Work(10, epochs=1, stop_at=100 + first / 2), done=1, drawn=noise())
-    assert (since_probe.steps, since_probe.cut) == (1, True)
+    assert (since_probe.result.steps, since_probe.result.cut) == (1, True)
     assert since_probe.arrives_at == pytest.approx(100 + first / 2 + 8.5)
 
 
 def test_where_times_vary_work_without_a_stop_takes_the_sum_of_its_layers():
     found = carry_out(Work(10, epochs=1), drawn=noise())
-    assert (found.steps, found.cut, found.arrives_at) == (
+    assert (found.result.steps, found.result.cut, found.arrives_at) == (
         3,
         False,
         pytest.approx(100 + ends()[-1] + 8.5),
@@ -226,8 +250,13 @@ def test_the_world_tells_how_deep_a_stopped_client_came():
     a_world.carry_out(train(steps=2, stop_at=2.35, stop_in="layer"), 0.0)
     event = a_world.next()
     assert isinstance(event, Arrived)
-    assert (event.depth, event.steps, event.last_depth, event.cut) == (3, 1, 3, True)
-    assert (event.up_bytes, event.full_steps, event.samples) == (300_000, 0, 20)
+    assert (event.result.depth, event.result.steps, event.result.last_depth, event.result.cut) == (
+        3,
+        1,
+        3,
+        True,
+    )
+    assert (event.up_bytes, event.result.full_steps, event.result.samples) == (300_000, 0, 20)
     assert event.at == pytest.approx(2.35 + 0.3)
 
 
@@ -272,7 +301,7 @@ def test_probes_and_rates_keep_the_expected_times():
         seen.append((profiled, a_world.next()))
     (steady_probe, steady), (probe, varied) = seen
     assert probe == steady_probe
-    assert (varied.full_steps, varied.steps, varied.rates) == (2, 5, steady.rates)
+    assert (varied.result.full_steps, varied.result.steps, varied.rates) == (2, 5, steady.rates)
     assert varied.at != steady.at
 
 

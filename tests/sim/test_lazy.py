@@ -3,12 +3,13 @@
 import torch
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Train, Work
-from fedpace.core.events import Arrived, Rates
+from fedpace.core.events import Rates
 from fedpace.learn.many.executor import InlineExecutor, JobBatch
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.train.trainer import Job
 from fedpace.sim.lazy import LazyTraining
+from tests.messages import arrived
 
 RATES = Rates(1.0, 1, 0.0, 0.0)
 
@@ -91,7 +92,7 @@ class Workers(Executor):
 
 
 def arrival(task, at=1.0):
-    return Arrived(at, task, task, 0, 1, 1, 0, 1, 4, False, RATES)
+    return arrived(at, task, task)
 
 
 def learner(appetite=1):
@@ -133,15 +134,15 @@ def test_forgotten_work_is_never_trained():
 def test_a_job_says_all_that_its_arrival_and_its_work_say():
     lazy, _, executor = learner()
     lazy.opened(opening(1))
-    stopped = Arrived(1.0, 7, 1, 0, 3, 2, 0, 40, 4, True, RATES, last_depth=1)
+    stopped = arrived(1.0, 7, 1, depth=3, steps=2, samples=40, cut=True, last_depth=1)
     lazy.expect(stopped, Work(20, steps=5, stop_at=1.0, stop_in="layer", estimate="numbers"))
     lazy.opened(opening(2))
-    thin = Arrived(2.0, 8, 2, 6, 3, 2, 0, 40, 4, False, RATES, width=0.5)
+    thin = arrived(2.0, 8, 2, 6, depth=3, steps=2, samples=40, width=0.5)
     lazy.expect(thin, Work(20, steps=2, width=0.5))
     lazy.aggregate(aggregate(1, 2))
     assert executor.jobs == [
-        Job(7, 1, 2, 0, 3, 20, version=0, last_depth=1, estimate="numbers"),
-        Job(8, 2, 2, 0, 3, 20, version=6, width=0.5),
+        Job(7, 1, 0, 20, stopped.result, "numbers"),
+        Job(8, 2, 6, 20, thin.result),
     ]
 
 

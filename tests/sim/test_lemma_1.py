@@ -49,7 +49,7 @@ def depths(speeds, batches):
             event = world.next()
             assert event.at <= (at + DEADLINE_S) * (1 + 1e-12), "everything is there by the deadline"
             if isinstance(event, Arrived):
-                found[number, event.client] = event.depth
+                found[number, event.client] = event.result.depth
     return found
 
 

@@ -89,7 +89,7 @@ def test_the_k_fastest_always_train_everything_whatever_the_latency(latency_s):
     full = 0
     for message in result.journal:
         if isinstance(message, Arrived):
-            full += message.depth == 20
+            full += message.result.depth == 20
         elif isinstance(message, Aggregate):
             assert full >= 16
             full = 0

@@ -116,7 +116,7 @@ def test_a_run_of_stopped_passes_and_varying_layers_resumes_as_if_nothing_had_ha
     whole = fedpace.simulate(small, out=tmp_path / "whole")
     events = [message for message in whole.journal if isinstance(message, Arrived | Failed)]
     assert {type(event) for event in events} == {Arrived, Failed}
-    assert len({event.depth for event in events if isinstance(event, Arrived)}) == 3
+    assert len({event.result.depth for event in events if isinstance(event, Arrived)}) == 3
     out = tmp_path / "stopped"
     for after in (20, 45):
         with pytest.raises(Stop):

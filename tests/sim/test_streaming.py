@@ -18,11 +18,12 @@ from fedpace.data.streams import Stream, StreamSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.trainer import Job, TrainSettings
+from fedpace.learn.train.trainer import TrainSettings
 from fedpace.runs import plugins
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.learning import Learning
 from fedpace.sim.world import World
+from tests.messages import make_job
 from tests.sim.test_resume import Stop, assert_same, stopping_after
 
 MODEL = ModelProfile.even(10, 1_000_000)
@@ -71,9 +72,11 @@ def test_an_epoch_is_what_the_client_holds_when_its_task_begins():
     for task, version in enumerate((0, 2, 100), start=1):
         rounds(a_world, version - (0, 0, 2)[task - 1])
         event = epoch(a_world, task, version)
-        found.append((event.seen, event.samples, event.trained, event.steps))
-        assert event.at == pytest.approx(2 + 0.1 * event.trained)
-        assert event.rates.batches == event.steps
+        found.append(
+            (event.result.seen, event.result.samples, event.result.trained, event.result.steps)
+        )
+        assert event.at == pytest.approx(2 + 0.1 * event.result.trained)
+        assert event.rates.batches == event.result.steps
     assert found == [(30, 30, 30, 2), (50, 50, 50, 3), (500, 60, 60, 3)]
 
 
@@ -86,16 +89,16 @@ def test_what_comes_during_a_task_is_for_the_next_one():
     assert profiled.rates.batches == 2
     a_world.carry_out(Train(0, 1, 0, Work(20, epochs=1)), 9.0)
     first = a_world.next()
-    assert (first.seen, first.trained) == (30, 30)
+    assert (first.result.seen, first.result.trained) == (30, 30)
     second = epoch(a_world, 2, at=first.at)
-    assert second.seen == 30 + 10 * int(first.at)
+    assert second.result.seen == 30 + 10 * int(first.at)
 
 
 def test_rounds_are_those_of_the_global_model():
     a_world, _ = world()
     begin(a_world)
     a_world.carry_out(Aggregate((), (), slot="tier-1"), 0.0)
-    assert epoch(a_world, 1).seen == 30
+    assert epoch(a_world, 1).result.seen == 30
     a_world.carry_out(Blend(("tier-1",), (1.0,), slot=GLOBAL), 0.0)
     assert epoch(a_world, 2, 1).seen == 40
 
@@ -155,9 +158,9 @@ def arrived(work, behaviour=None, samples=50):
 )
 def test_trained_counts_samples_that_come_again_and_stopped_batches_whole(work, trained):
     event = arrived(work)
-    assert event.trained == trained
-    assert event.samples == min(trained, 50)
-    assert event.seen is None
+    assert event.result.trained == trained
+    assert event.result.samples == min(trained, 50)
+    assert event.result.seen is None
 
 
 @pytest.mark.parametrize(
@@ -223,7 +226,7 @@ def test_batches_are_drawn_from_what_the_client_holds():
     rows, order = trainer.task.train[0], trainer.task.clients[1]
     for seen in (3, 8, 25):
         Spy.seen = []
-        trainer.run(Job(1, seen, 4, 0, 1, 4, seen=seen), trainer.initial())
+        trainer.run(make_job(1, seen, 4, 0, 1, 4, seen=seen), trainer.initial())
         held = order[trainer.stream.held(1, seen)]
         assert len(held) == min(seen, 8)
         used = torch.cat(Spy.seen)
@@ -257,9 +260,9 @@ def test_an_order_that_the_task_brings_is_kept():
 def test_another_process_and_a_trainer_that_did_other_jobs_give_the_same_bits():
     one, two = (learning(toy(), buffer=9, keep=keep)._trainer for keep in ("reservoir", "reservoir"))
     copy = pickle.loads(pickle.dumps(two))
-    job = Job(2, 7, 5, 0, 1, 4, seen=27)
+    job = make_job(2, 7, 5, 0, 1, 4, seen=27)
     for other in (12, 30, 3):
-        one.run(Job(2, other, 2, 0, 1, 4, seen=other), one.initial())
+        one.run(make_job(2, other, 2, 0, 1, 4, seen=other), one.initial())
     updates = [trainer.run(job, trainer.initial()) for trainer in (one, two, copy)]
     assert all(torch.equal(update.params, updates[0].params) for update in updates)
 
@@ -267,7 +270,7 @@ def test_another_process_and_a_trainer_that_did_other_jobs_give_the_same_bits():
 def test_a_trainer_of_static_data_refuses_a_job_on_a_stream():
     trainer = learning(toy(), arrival="none")._trainer
     with pytest.raises(ConfigError, match="does not arrive over time; give it the run's stream"):
-        trainer.run(Job(0, 1, 1, 0, 1, 4, seen=3), trainer.initial())
+        trainer.run(make_job(0, 1, 1, 0, 1, 4, seen=3), trainer.initial())
 
 
 # Whole runs
@@ -290,10 +293,10 @@ def test_every_policy_runs_on_data_that_arrives(small, policy):
     if policy in ("dynamite", "dynamic_tau"):  # which measure what they plan with
         small |= {"task": {"kind": "fashion-mnist", "model": "mlp"}, "partition": {"min_samples": 150}}
     events = updates_of(fedpace.simulate(small))
-    assert all(event.samples <= min(event.seen, 50) for event in events)
-    assert all(min(event.seen, 150) == min(20 + 15 * event.version, 150) for event in events)
-    assert min(event.seen for event in events) == 20
-    assert max(event.seen for event in events) > 50
+    assert all(event.result.samples <= min(event.result.seen, 50) for event in events)
+    assert all(min(event.result.seen, 150) == min(20 + 15 * event.version, 150) for event in events)
+    assert min(event.result.seen for event in events) == 20
+    assert max(event.result.seen for event in events) > 50
 
 
 @pytest.mark.parametrize("policy", ["sync", "fedat", "heterofl", "fedbuff"])
@@ -307,13 +310,13 @@ def test_epochs_go_over_what_is_held_and_updates_weigh_what_has_come(small, poli
     }
     result = fedpace.simulate(small)
     events = {event.task: event for event in updates_of(result)}
-    assert max(event.seen for event in events.values()) > 50
-    assert all(event.trained == 2 * min(event.seen, 50) for event in events.values())
+    assert max(event.result.seen for event in events.values()) > 50
+    assert all(event.result.trained == 2 * min(event.result.seen, 50) for event in events.values())
     if policy == "fedbuff":  # counts all alike
         return
     for message in result.journal:
         if isinstance(message, Aggregate):
-            seen = np.array([events[task].seen for task in message.tasks])
+            seen = np.array([events[task].result.seen for task in message.tasks])
             weights = np.array(message.weights)
             assert np.allclose(weights / weights.sum(), seen / seen.sum())
 

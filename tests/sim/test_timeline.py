@@ -58,33 +58,33 @@ def test_a_client_measures_the_full_model():
 
 def test_a_whole_epoch_costs_its_samples_and_a_shallow_one_its_share():
     whole = carry_out(Work(20, epochs=1), Batches(20, 50), PACE, WAY, MODEL, 0, begins_at=100.0)
-    assert (whole.steps, whole.samples, whole.cut) == (3, 50, False)
+    assert (whole.result.steps, whole.result.samples, whole.result.cut) == (3, 50, False)
     assert whole.arrives_at == pytest.approx(100 + 5 + 21)
     shallow = carry_out(Work(20, epochs=2, depth=1), Batches(20, 50), PACE, WAY, MODEL, 0, 100.0)
     assert shallow.arrives_at == pytest.approx(100 + 2 * 5 * 0.55 + 1 + 2)
-    assert (shallow.steps, shallow.samples) == (6, 50)
+    assert (shallow.result.steps, shallow.result.samples) == (6, 50)
 
 
 def test_a_client_behind_its_stop_time_sends_whole_batches_that_end_before_it():
     work = Work(20, epochs=1, stop_at=104.5)
     cut = carry_out(work, Batches(20, 100), PACE, WAY, MODEL, 0, begins_at=100.0)
-    assert (cut.steps, cut.samples, cut.cut) == (2, 40, True)
+    assert (cut.result.steps, cut.result.samples, cut.result.cut) == (2, 40, True)
     assert cut.arrives_at == pytest.approx(104 + 21)
 
 
 def test_a_stop_time_that_falls_on_the_end_of_the_work_cuts_nothing():
     work = Work(20, epochs=1, stop_at=100.0 + 0.1 * 100)
-    assert not carry_out(work, Batches(20, 100), PACE, WAY, MODEL, 0, begins_at=100.0).cut
+    assert not carry_out(work, Batches(20, 100), PACE, WAY, MODEL, 0, begins_at=100.0).result.cut
 
 
 def test_one_batch_is_done_even_if_it_is_late():
     work = Work(20, epochs=1, stop_at=100.5)
-    assert carry_out(work, Batches(20, 100), PACE, WAY, MODEL, 0, begins_at=100.0).steps == 1
+    assert carry_out(work, Batches(20, 100), PACE, WAY, MODEL, 0, begins_at=100.0).result.steps == 1
 
 
 def test_batches_since_the_probe_count_and_are_full_model_batches():
     outcome = carry_out(Work(20, epochs=1, depth=1), Batches(20, 100), PACE, WAY, MODEL, 2, 100.0)
-    assert (outcome.full_steps, outcome.steps) == (2, 5)
+    assert (outcome.result.full_steps, outcome.result.steps) == (2, 5)
     assert outcome.arrives_at == pytest.approx(100 + 3 * 2 * 0.55 + 3)
 
 

@@ -57,7 +57,7 @@ def test_a_run_with_widths_learns_and_resumes_to_the_same_bits(tmp_path):
     inputs = np.random.default_rng(1).normal(size=(90, 4)).astype(np.float32)
     config, task = thin({}, evaluate={"every_rounds": 1}), own(normed, inputs)
     straight = fedpace.simulate(config, task=task, out=tmp_path / "straight")
-    widths = {event.width for event in straight.journal if isinstance(event, Arrived)}
+    widths = {event.result.width for event in straight.journal if isinstance(event, Arrived)}
     assert {0.25, 0.5} <= widths
 
     def stop(standing):

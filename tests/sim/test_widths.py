@@ -35,14 +35,14 @@ def test_a_thin_task_moves_and_trains_the_thin_model_and_reports_the_whole_one()
     event = outcome(0.5, latency_s=0.25)
     assert isinstance(event, Arrived)
     assert event.at == pytest.approx(0.25 + 0.3 + 10 * 0.4 + 0.25 + 0.3)
-    assert (event.width, event.depth, event.up_bytes) == (0.5, 10, 300_000)
-    assert (event.steps, event.samples, event.last_depth) == (5, 100, None)
+    assert (event.result.width, event.result.depth, event.up_bytes) == (0.5, 10, 300_000)
+    assert (event.result.steps, event.result.samples, event.result.last_depth) == (5, 100, None)
     assert event.rates == outcome(None, latency_s=0.25).rates
 
 
 def test_a_width_of_one_takes_the_time_of_the_whole_model():
     assert outcome(1.0).at == outcome(None).at
-    assert (outcome(1.0).width, outcome(None).width) == (1.0, None)
+    assert (outcome(1.0).result.width, outcome(None).width) == (1.0, None)
 
 
 def test_where_a_download_is_free_a_thin_one_is_too():
@@ -54,7 +54,7 @@ def test_a_stop_time_leaves_a_thin_task_more_batches():
     a_world = world()
     a_world.carry_out(Train(0, 1, 0, Work(20, epochs=1, width=0.5, stop_at=0.3 + 2.5)), 0.0)
     event = a_world.next()
-    assert (event.steps, event.cut) == (3, True)  # of 0.8 s each
+    assert (event.result.steps, event.result.cut) == (3, True)  # of 0.8 s each
     assert event.at == pytest.approx(0.3 + 2.4 + 0.3)
 
 

@@ -43,7 +43,12 @@ def test_a_task_downloads_computes_and_uploads():
     event = a_world.next()
     assert isinstance(event, Arrived)
     assert event.at == pytest.approx(5 + 1 + 10 + 1)
-    assert (event.depth, event.steps, event.samples, event.up_bytes) == (10, 5, 100, 1_000_000)
+    assert (event.result.depth, event.result.steps, event.result.samples, event.up_bytes) == (
+        10,
+        5,
+        100,
+        1_000_000,
+    )
 
 
 def test_a_shallow_task_computes_its_share_and_uploads_its_layers():
@@ -63,7 +68,10 @@ def test_a_probe_answers_after_one_batch_and_its_work_goes_on_from_there():
     assert profiled.rates.compute_s == pytest.approx(10.0)
     a_world.carry_out(train(epochs=1, depth=2), 4.0)
     arrived = a_world.next()
-    assert (arrived.full_steps, arrived.steps) == (2, 5)  # the second batch is finished at 5.0
+    assert (arrived.result.full_steps, arrived.result.steps) == (
+        2,
+        5,
+    )  # the second batch is finished at 5.0
     assert arrived.at == pytest.approx(5 + 6 * 0.6 + 0.2)
 
 
@@ -76,7 +84,10 @@ def test_on_the_papers_clock_download_and_probe_take_no_time():
     a_world.carry_out(train(), 7.0)
     arrived = a_world.next()
     assert arrived.at == pytest.approx(7 + 10 + 1)
-    assert (arrived.full_steps, arrived.steps) == (0, 5)  # what took no time has trained nothing
+    assert (arrived.result.full_steps, arrived.result.steps) == (
+        0,
+        5,
+    )  # what took no time has trained nothing
 
 
 def test_nothing_comes_of_a_cancelled_task():

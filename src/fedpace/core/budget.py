@@ -151,10 +151,11 @@ class Ledger:
                     task.profiled = event
             case Failed(task=number):
                 self._open.pop(number, None)
-            case Arrived(client=client, trained=trained):
+            case Arrived(client=client, result=result):
                 task = self._open.pop(event.task, None)
-                if task is not None and trained is not None:
-                    self._give_back(max(task.paid - self.budget.of(client) * trained, 0.0))
+                if task is not None and result.trained is not None:
+                    unused = task.paid - self.budget.of(client) * result.trained
+                    self._give_back(max(unused, 0.0))
 
     def end(self, at: float) -> None:
         """The run is over."""

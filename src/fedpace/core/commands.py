@@ -1,16 +1,14 @@
 """What to do: messages from a policy to a runtime. They take effect when they are given."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from fedpace.core.errors import PolicyError
-from fedpace.core.quick import quick
+from fedpace.core.message import Record, always
 
 GLOBAL = "global"
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record, frozen=True):
     """How much one client trains.
 
     Exactly one of epochs and steps (batches) is set; batches done since a Probe count.
@@ -52,9 +50,11 @@ class Work:
             )
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Probe:
+class _Command(Record, frozen=True, tag_field="command", tag=str.lower):
+    """Base of all commands; its lines begin with `{"command":"..."`."""
+
+
+class Probe(_Command, frozen=True):
     """Open a task: send the model, train one full batch, report Rates.
 
     go_on: keep training the full model until a Train for this task comes, for at most
@@ -65,26 +65,22 @@ class Probe:
     task: int
     version: int
     batch_size: int
-    go_on: bool = True
+    go_on: bool = always(True)
     max_epochs: int | None = None
-    slot: str = GLOBAL
+    slot: str = always(GLOBAL)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Train:
+class Train(_Command, frozen=True):
     """Give work: to a probed task, or to a new task, which also sends the model."""
 
     client: int
     task: int
     version: int
     work: Work
-    slot: str = GLOBAL
+    slot: str = always(GLOBAL)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(_Command, frozen=True):
     """Close an open task; whatever still comes of it is ignored."""
 
     client: int
@@ -92,31 +88,27 @@ class Cancel:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(_Command, frozen=True):
     """Throw away the update of a task that has arrived."""
 
     task: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(_Command, frozen=True):
     """Ask for Timer(name) at a time; a pending timer of that name is replaced."""
 
     name: str
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
+class CancelTimer(_Command, frozen=True):
     """Forget a timer; unknown names are fine."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(_Command, frozen=True):
     """Use up the updates of `tasks` to make the next version of a model slot.
 
     rule "mean": per layer, sum(weight * delta) / sum(weight) over the updates that carry it;
@@ -133,15 +125,14 @@ class Aggregate:
 
     tasks: tuple[int, ...]
     weights: tuple[float, ...]
-    rule: Literal["mean", "sum", "mix"] = "mean"
-    missing: Literal["skip", "zero"] = "skip"
+    rule: Literal["mean", "sum", "mix"] = always("mean")
+    missing: Literal["skip", "zero"] = always("skip")
     lr: float | None = None
-    slot: str = GLOBAL
+    slot: str = always(GLOBAL)
     missed: tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Blend:
+class Blend(_Command, frozen=True):
     """Make the next version of a model slot from the models of other slots.
 
     The slot moves to sum(weight * model) / sum(weight) by way of its server optimiser.
@@ -149,11 +140,10 @@ class Blend:
 
     sources: tuple[str, ...]
     weights: tuple[float, ...]
-    slot: str = GLOBAL
+    slot: str = always(GLOBAL)
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(_Command, frozen=True):
     """Ask for one number per update.
 
     norm: its L2 norm; divergence: its distance from their weighted mean. Where the work asked for
@@ -170,27 +160,24 @@ class Measure:
         "norm", "divergence", "gradient", "noise", "smoothness", "loss", "slope", "change", "spread"
     ]
     tasks: tuple[int, ...]
-    weights: tuple[float, ...] = ()
+    weights: tuple[float, ...] = always(())
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(_Command, frozen=True):
     """Ask for (accuracy, loss) of a slot's current model."""
 
     request: int
-    slot: str = GLOBAL
+    slot: str = always(GLOBAL)
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(_Command, frozen=True):
     """A sentence for the journal, such as why a client is not asked."""
 
     text: str
     client: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(_Command, frozen=True):
     """End the run."""
 
     reason: str

@@ -1,13 +1,9 @@
 """What happens: messages from a runtime to a policy. Times are seconds since the run began."""
 
-from dataclasses import dataclass
-
-from fedpace.core.quick import quick
+from fedpace.core.message import Record, always
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Record, frozen=True):
     """Speeds of one client as measured, always for the full model.
 
     batch_s: seconds for one batch; batches: batches in one epoch of its data;
@@ -19,7 +15,7 @@ class Rates:
     batches: int
     down_s: float
     up_s: float
-    latency_s: float = 0.0
+    latency_s: float = always(0.0)
 
     @property
     def compute_s(self) -> float:
@@ -27,17 +23,40 @@ class Rates:
         return self.batch_s * self.batches
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Started:
+class TaskResult(Record, frozen=True):
+    """What a task came to: made once, by the simulated timeline or by the client that trained.
+
+    depth: layers that the update carries (from the output);
+    steps: batches done, of which the first `full_steps` trained the full model;
+    samples: distinct samples used; trained: samples gone through, one that came again counted again;
+    cut: stopped by its stop time before the work was done;
+    last_depth: layers that the last batch's backward pass got through, where it was stopped in one;
+    width: share of the channels that the update carries, None for all;
+    seen: samples that the client has received so far, where its data arrives over time.
+    """
+
+    depth: int
+    steps: int
+    full_steps: int
+    samples: int
+    trained: int | None = None
+    cut: bool = always(False)
+    last_depth: int | None = None
+    width: float | None = None
+    seen: int | None = None
+
+
+class _Event(Record, frozen=True, tag_field="event", tag=str.lower):
+    """Base of all events; its lines begin with `{"event":"..."`."""
+
+
+class Started(_Event, frozen=True):
     """The run begins; clients present at that time have joined already."""
 
     at: float
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(_Event, frozen=True):
     """A client came online with `samples` training samples.
 
     most: the samples that it will hold at most, where data arrives while the run goes on.
@@ -49,18 +68,14 @@ class Joined:
     most: int | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(_Event, frozen=True):
     """A client went offline; its open tasks are reported as Failed right after this."""
 
     at: float
     client: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Profiled:
+class Profiled(_Event, frozen=True):
     """The answer to a Probe; the client goes on as the Probe told it to."""
 
     at: float
@@ -69,40 +84,22 @@ class Profiled:
     rates: Rates
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(_Event, frozen=True, kw_only=True):
     """A client's update is with the server. The task is over; the update waits for its use.
 
-    version: of the model the client downloaded; depth: layers the update carries (from the output);
-    steps: batches done, of which the first `full_steps` trained the full model;
-    samples: distinct samples used; cut: stopped by its stop time before the work was done;
-    last_depth: layers that the last batch's backward pass got through, where it was stopped in one;
-    width: share of the channels that the update carries, None for all;
-    trained: samples gone through, one that came again counted again;
-    seen: samples that the client has received so far, where its data arrives over time.
+    version: of the model the client downloaded; result: what the task came to.
     """
 
     at: float
     client: int
     task: int
     version: int
-    depth: int
-    steps: int
-    full_steps: int
-    samples: int
+    result: TaskResult
     up_bytes: int
-    cut: bool
     rates: Rates
-    last_depth: int | None = None
-    width: float | None = None
-    trained: int | None = None
-    seen: int | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(_Event, frozen=True):
     """A task ended without an update."""
 
     at: float
@@ -111,18 +108,14 @@ class Failed:
     reason: str
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(_Event, frozen=True):
     """A timer that the policy set has run out."""
 
     at: float
     name: str
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(_Event, frozen=True):
     """The answer to a Measure or Evaluate, in the order of its request; None: not a finite number."""
 
     at: float

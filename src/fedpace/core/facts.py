@@ -1,31 +1,31 @@
 """What a runtime writes into the journal beside events and commands."""
 
-from dataclasses import dataclass
-
 from fedpace.core.commands import GLOBAL
+from fedpace.core.message import Record, always
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
+class _Fact(Record, frozen=True, tag_field="fact", tag=str.lower):
+    """Base of all facts; its lines begin with `{"fact":"..."`."""
+
+
+class Evaluated(_Fact, frozen=True):
     """The model of a slot was tested on held-out data. loss: None where it is not finite."""
 
     at: float
     version: int
     accuracy: float
     loss: float | None = None
-    slot: str = GLOBAL
+    slot: str = always(GLOBAL)
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(_Fact, frozen=True):
     """What the run has cost so far; after every round and at the end, where anything costs money."""
 
     at: float
     money: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(_Fact, frozen=True):
     """Something came of a task or timer that is closed; the policy does not hear of it."""
 
     at: float
@@ -34,8 +34,7 @@ class Ignored:
     task: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(_Fact, frozen=True):
     """The run is over."""
 
     at: float

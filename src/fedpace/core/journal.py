@@ -15,15 +15,15 @@ from fedpace.core.codec import Message
 from fedpace.core.commands import Command
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Event
-from fedpace.core.lines import Lines
 from fedpace.core.policy import Context, Policy
 from fedpace.core.session import Session
 
-FORMAT = 1
+FORMAT = 2
 JOURNAL = "journal.jsonl"
 """Name of the journal in the folder of a run."""
 _AT_ONCE = 256
 """Lines that are put together before they go to the file."""
+_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,21 @@ class Journal:
     """Writes a journal to disk. Used as a context: leaving it in good order renames the file."""
 
     def __init__(self, path: Path, header: Header) -> None:
-        self.path, self.lines, self._text = path, 1, Lines()
+        self.path, self.lines = path, 1
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = part_path(path).open("w", encoding="utf-8", buffering=1 << 20)
-        self._waiting = [codec.dumps(codec.encode_fields(header))]
+        self._file = part_path(path).open("wb", buffering=_BUFFER_BYTES)
+        self._waiting = [codec.encode(header)]
         self._write_out()
 
     @classmethod
     def resume(cls, path: Path, lines: int) -> Self:
         """Go on with a journal after its first `lines` lines; the rest is cut off."""
         journal = cls.__new__(cls)
-        journal.path, journal.lines, journal._text = path, lines, Lines()
+        journal.path, journal.lines = path, lines
         journal._waiting = []
-        file = part_path(path).open("r+", encoding="utf-8")
+        file = part_path(path).open("r+b", buffering=_BUFFER_BYTES)
         for number in range(lines):
-            if not file.readline().endswith("\n"):
+            if not file.readline().endswith(b"\n"):
                 file.close()
                 raise JournalError(
                     f"{part_path(path)} has {number} lines, but its snapshot needs {lines}"
@@ -76,7 +76,7 @@ class Journal:
         return journal
 
     def write(self, message: Message) -> None:
-        self._waiting.append(self._text.of(message))
+        self._waiting.append(codec.encode(message))
         self.lines += 1
         if len(self._waiting) >= _AT_ONCE:
             self._write_out()
@@ -88,9 +88,9 @@ class Journal:
 
     def _write_out(self) -> None:
         if self._waiting:
-            text = "\n".join(self._waiting)
+            lines = b"\n".join(self._waiting)
             self._waiting.clear()
-            self._file.write(text + "\n")
+            self._file.write(lines + b"\n")
 
     def sync(self) -> None:
         """Make sure that every line so far is on disk."""
@@ -165,35 +165,32 @@ def check_header(path: Path, header: Header) -> None:
     for there in (path, part_path(path)):
         if not there.exists():
             continue
-        with there.open(encoding="utf-8", errors="replace") as file:
+        with there.open("rb") as file:
             first = file.readline()
-        if first and first != codec.dumps(codec.encode_fields(header)) + "\n":
+        if first and first != codec.encode(header) + b"\n":
             raise JournalError(
                 f"{there} belongs to another run; resume with the same config and version, "
                 f"or start over with --overwrite"
             )
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open(encoding="utf-8", errors="replace") as file:
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as file:
         yield from enumerate(file, start=1)
 
 
-def _header(line: str, path: Path) -> Header:
+def _header(line: bytes, path: Path) -> Header:
     try:
-        record = codec.loads(line)
-        if record.get("format") != FORMAT:
-            raise JournalError(
-                f"journal format {record.get('format')!r}, but this version reads format {FORMAT}"
-            )
-        header: Header = codec.decode_fields(Header, record)
+        found = codec.decode_as(dict[str, Any], line).get("format")
+        if found != FORMAT:
+            raise JournalError(f"journal format {found!r}, but this version reads format {FORMAT}")
+        return codec.decode_as(Header, line)
     except JournalError as error:
         raise JournalError(f"{path}, line 1: {error}") from error
-    return header
 
 
-def _message(number: int, line: str, path: Path) -> Message:
+def _message(number: int, line: bytes, path: Path) -> Message:
     try:
-        return codec.decode(codec.loads(line))
+        return codec.decode(line)
     except JournalError as error:
         raise JournalError(f"{path}, line {number}: {error}") from error

@@ -101,7 +101,7 @@ class Worker:
         rates = pb.Rates(batch_s=outcome.batch_s, batches=trainee.batches(train.batch_size))
         return Letter(
             {
-                "done": record(wire.done(train.task, train.version, outcome, rates)),
+                "done": record(wire.done(train.task, train.version, outcome.result, rates)),
                 "rates": record(rates),
                 TIMES: {"busy_s": busy_s},
             },

@@ -14,7 +14,8 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fedpace.core.commands import Cancel, Probe, Train
 from fedpace.core.errors import PeerError

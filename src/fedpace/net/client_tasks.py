@@ -206,7 +206,7 @@ class ClientTasks:
         )
         if moved.bytes >= _TELLING_BYTES:
             self._up_s_per_byte = moved.seconds / moved.bytes
-        done = wire.done(task, own.opened.version, result.outcome, rates(result.outcome.batch_s))
+        done = wire.done(task, own.opened.version, result.outcome.result, rates(result.outcome.batch_s))
         self._report(own, pb.FromClient(done=done))
 
     def _tell_profile(self, own: ClientTask, message: pb.FromClient) -> None:

@@ -173,32 +173,16 @@ class Profiled(_message.Message):
     def __init__(self, task: _Optional[int] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ...) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("task", "version", "depth", "steps", "full_steps", "samples", "trained", "cut", "last_depth", "width", "seen", "rates")
+    __slots__ = ("task", "version", "rates", "result")
     TASK_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    DEPTH_FIELD_NUMBER: _ClassVar[int]
-    STEPS_FIELD_NUMBER: _ClassVar[int]
-    FULL_STEPS_FIELD_NUMBER: _ClassVar[int]
-    SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    TRAINED_FIELD_NUMBER: _ClassVar[int]
-    CUT_FIELD_NUMBER: _ClassVar[int]
-    LAST_DEPTH_FIELD_NUMBER: _ClassVar[int]
-    WIDTH_FIELD_NUMBER: _ClassVar[int]
-    SEEN_FIELD_NUMBER: _ClassVar[int]
     RATES_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
     task: int
     version: int
-    depth: int
-    steps: int
-    full_steps: int
-    samples: int
-    trained: int
-    cut: bool
-    last_depth: int
-    width: float
-    seen: int
     rates: Rates
-    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., depth: _Optional[int] = ..., steps: _Optional[int] = ..., full_steps: _Optional[int] = ..., samples: _Optional[int] = ..., trained: _Optional[int] = ..., cut: bool = ..., last_depth: _Optional[int] = ..., width: _Optional[float] = ..., seen: _Optional[int] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ...) -> None: ...
+    result: str
+    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ..., result: _Optional[str] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("task", "reason")

@@ -2,10 +2,10 @@
 
 from typing import Literal, cast
 
+from fedpace.core import codec
 from fedpace.core.commands import Cancel, Probe, Train, Work
-from fedpace.core.errors import PeerError, PolicyError
-from fedpace.core.events import Arrived, Rates
-from fedpace.learn.train.orders import Outcome
+from fedpace.core.errors import JournalError, PeerError, PolicyError
+from fedpace.core.events import Arrived, Rates, TaskResult
 from fedpace.net import federation_pb2 as pb
 
 
@@ -67,39 +67,23 @@ def rates(sent: pb.Rates) -> Rates:
     return Rates(sent.batch_s, sent.batches, sent.down_s, sent.up_s, sent.latency_s)
 
 
-def done(task: int, version: int, outcome: Outcome, measured: pb.Rates) -> pb.Done:
+def done(task: int, version: int, result: TaskResult, measured: pb.Rates) -> pb.Done:
     """What a client reports of a task that is over."""
-    return pb.Done(
-        task=task,
-        version=version,
-        depth=outcome.depth,
-        steps=outcome.steps,
-        full_steps=outcome.full_steps,
-        samples=outcome.samples,
-        trained=outcome.trained,
-        cut=outcome.cut,
-        last_depth=outcome.last_depth,
-        width=outcome.width,
-        rates=measured,
-    )
+    return pb.Done(task=task, version=version, result=codec.encode(result).decode(), rates=measured)
 
 
 def arrived(client: int, done: pb.Done, up_bytes: int = 0) -> Arrived:
     """The event that a report becomes; its time is set when it is told."""
+    try:
+        result = codec.decode_as(TaskResult, done.result.encode())
+    except JournalError as error:
+        raise PeerError(f"the result of task {done.task} cannot be read: {error}") from error
     return Arrived(
-        0.0,
-        client,
-        done.task,
-        done.version,
-        done.depth,
-        done.steps,
-        done.full_steps,
-        done.samples,
-        up_bytes,
-        done.cut,
-        rates(done.rates),
-        done.last_depth if done.HasField("last_depth") else None,
-        done.width if done.HasField("width") else None,
-        done.trained,
-        done.seen if done.HasField("seen") else None,
+        at=0.0,
+        client=client,
+        task=done.task,
+        version=done.version,
+        result=result,
+        up_bytes=up_bytes,
+        rates=rates(done.rates),
     )

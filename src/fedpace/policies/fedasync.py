@@ -73,7 +73,7 @@ class FedAsync(Policy[FedAsyncSettings]):
         return self._crew.fill(self._version)
 
     def on_arrived(self, event: Arrived) -> Iterator[Command]:
-        self._crew.roster.hear(event.client, event.seen)
+        self._crew.roster.hear(event.client, event.result.seen)
         settings = self.settings
         staleness = self._version - event.version
         if settings.max_staleness is not None and staleness > settings.max_staleness:

@@ -124,7 +124,7 @@ class FedAT(Policy[FedATSettings]):
         return self._first_tiers() if not self._tiered and self._tiers.known else ()
 
     def on_arrived(self, event: Arrived) -> Commands:
-        self._roster.hear(event.client, event.seen)
+        self._roster.hear(event.client, event.result.seen)
         tier = self._tiers.round_of(event.client)
         one = self._rounds[tier]
         one.missing -= 1

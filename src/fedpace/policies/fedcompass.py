@@ -19,7 +19,6 @@ from fedpace.core.commands import Aggregate, CancelTimer, Command, Note, SetTime
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.core.quick import quick
 from fedpace.core.roster import Roster
 from fedpace.core.rounding import TOLERANCE
 from fedpace.policies.shared.checks import at_least
@@ -62,7 +61,6 @@ class FedCompassSettings:
             raise ConfigError(f"smoothing is {self.smoothing}; set it above 0, and to 1 at most")
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class _Speed:
     """What a client has shown: seconds a step, and seconds of transfer a task."""
@@ -141,7 +139,7 @@ class FedCompass(Policy[FedCompassSettings]):
         return ()
 
     def on_arrived(self, event: Arrived) -> Iterator[Command]:
-        self._roster.hear(event.client, event.seen)
+        self._roster.hear(event.client, event.result.seen)
         client, at = event.client, event.at
         self._measure(event)
         staleness = self.settings.staleness(self._version - event.version)
@@ -197,7 +195,7 @@ class FedCompass(Policy[FedCompassSettings]):
         transfer_s = rates.down_s + rates.up_s if self.settings.tell_apart else 0.0
         if transfer_s >= task_s:  # cannot be; the clock of the server is the one to trust
             transfer_s = 0.0
-        step_s = max((task_s - transfer_s) / event.steps, LEAST_STEP_S)
+        step_s = max((task_s - transfer_s) / event.result.steps, LEAST_STEP_S)
         new, old = self.settings.smoothing, self._speeds.get(event.client)
         if old is not None:
             step_s = new * step_s + (1 - new) * old.step_s

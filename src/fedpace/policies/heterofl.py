@@ -10,17 +10,17 @@ Differs: the paper counts all clients alike. Here they weigh by their samples, a
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from msgspec.structs import replace
 
 from fedpace.core.commands import Work
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Rates
 from fedpace.core.model import ModelProfile, Width
 from fedpace.core.policy import Commands, Context
-from fedpace.core.quick import quick
 from fedpace.core.rounding import TOLERANCE
 from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.columns import Columns
@@ -70,7 +70,6 @@ def task_s(rates: Rates, work: Work, model: ModelProfile, width: Width | None) -
     return fixed_s + size * (rates.down_s + rates.up_s - fixed_s) + compute * steps * rates.batch_s
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class _Seconds:
     """What a task with the full model would take a client."""

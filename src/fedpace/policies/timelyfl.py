@@ -348,7 +348,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
             yield Note("empty round: nobody arrived")
         yield Aggregate(
             tuple(update.task for update in round_.arrived),
-            tuple(float(update.samples) for update in round_.arrived),
+            tuple(float(update.result.samples) for update in round_.arrived),
             missing=self.settings.missing,
         )
         self._version += 1

@@ -8,7 +8,8 @@ too often is shut out for a while.
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import PeerError

@@ -3,7 +3,9 @@
 import math
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import FedpaceError, PeerError
@@ -108,32 +110,35 @@ def check_result(
     event: Arrived, orders: list[Probe | Train], place: ClientRecord, layers: int | None = None
 ) -> None:
     """That what a client says of its work can be so. layers: of the model, where they are known."""
-    task, last = event.task, orders[-1]
+    task, result, last = event.task, event.result, orders[-1]
     if not isinstance(last, Train):
         raise PeerError(f"task {task} is reported as done, but got no work yet")
     work = last.work
     if event.version != last.version:
         raise PeerError(f"task {task} was given version {last.version}, not {event.version}")
-    if event.width != work.width:
-        raise PeerError(f"task {task} was given width {work.width}, not {event.width}")
+    if result.width != work.width:
+        raise PeerError(f"task {task} was given width {work.width}, not {result.width}")
     depth = layers if work.depth is None and work.stop_in is None else work.depth
-    if depth is not None and event.depth != depth:
-        raise PeerError(f"task {task} was given depth {depth}, not {event.depth}")
-    if event.last_depth is not None and not (
-        work.stop_in is not None and 0 <= event.last_depth <= (layers or event.last_depth)
+    if depth is not None and result.depth != depth:
+        raise PeerError(f"task {task} was given depth {depth}, not {result.depth}")
+    if result.last_depth is not None and not (
+        work.stop_in is not None and 0 <= result.last_depth <= (layers or result.last_depth)
     ):
-        raise PeerError(f"task {task} reports that its last batch ended at depth {event.last_depth}")
-    trained = event.trained or 0
-    if not (1 <= event.steps <= MOST_STEPS and 0 <= event.full_steps <= event.steps):
-        raise PeerError(f"task {task} reports {event.steps} steps, {event.full_steps} of them full")
+        raise PeerError(f"task {task} reports that its last batch ended at depth {result.last_depth}")
+    trained = result.trained or 0
+    if not (1 <= result.steps <= MOST_STEPS and 0 <= result.full_steps <= result.steps):
+        raise PeerError(f"task {task} reports {result.steps} steps, {result.full_steps} of them full")
     if not (
-        1 <= event.samples <= place.held and event.samples <= trained <= event.steps * work.batch_size
+        1 <= result.samples <= place.held
+        and result.samples <= trained <= result.steps * work.batch_size
     ):
         raise PeerError(
-            f"task {task} reports {event.samples} samples, {trained} of them trained on in "
-            f"{event.steps} steps, but its client holds {place.held} and a batch has {work.batch_size}"
+            f"task {task} reports {result.samples} samples, {trained} of them trained on in "
+            f"{result.steps} steps, but its client holds {place.held} and a batch has {work.batch_size}"
         )
-    if event.seen is not None and not (
-        place.most is not None and event.samples <= event.seen <= MOST_SAMPLES
+    if result.seen is not None and not (
+        place.most is not None and result.samples <= result.seen <= MOST_SAMPLES
     ):
-        raise PeerError(f"task {task} reports {event.seen} samples seen, by a client with {place.held}")
+        raise PeerError(
+            f"task {task} reports {result.seen} samples seen, by a client with {place.held}"
+        )

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedpace.learn.train.orders import Open, Orders, Outcome
+from fedpace.learn.train.orders import LiveResult, Open, Orders
 
 Arrays = dict[str, np.ndarray]
 
@@ -15,7 +15,7 @@ Arrays = dict[str, np.ndarray]
 class TrainedTask:
     """A task's outcome, and its update as arrays; None: there is nothing to send."""
 
-    outcome: Outcome
+    outcome: LiveResult
     update: Arrays | None
 
 

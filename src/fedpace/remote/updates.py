@@ -73,10 +73,10 @@ class ReceivedUpdates:
             check_width_offered(task, update, self._widths)
             check_norm(task, update, self._norm_bound)
             check_measured(task, update)
-            if (update.depth, update.width) != (event.depth, event.width):
+            if (update.depth, update.width) != (event.result.depth, event.result.width):
                 raise PeerError(
                     f"task {task} carries depth {update.depth} and width {update.width}, but was "
-                    f"reported with {event.depth} and {event.width}"
+                    f"reported with {event.result.depth} and {event.result.width}"
                 )
             yield task, update
 

@@ -119,7 +119,9 @@ class Tally:
                 slot = self._close(event.client, event.task)
                 self.arrived += 1
                 self.up_bytes += event.up_bytes
-                self._updates[event.task] = _Update(event.client, slot, event.version, event.depth)
+                self._updates[event.task] = _Update(
+                    event.client, slot, event.version, event.result.depth
+                )
             case Failed():
                 self._close(event.client, event.task)
                 self.failed += 1

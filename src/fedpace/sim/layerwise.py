@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpace.core.commands import Work
+from fedpace.core.events import TaskResult
 from fedpace.core.model import ModelProfile
 from fedpace.core.rounding import TOLERANCE
 from fedpace.fleet.fleet import Floats, Pace
-from fedpace.sim.timeline import Batches, Link, Outcome
+from fedpace.sim.timeline import Batches, Link, TimedResult
 
 BLOCK = 128
 """Batches looked at in one go; results do not depend on it."""
@@ -85,7 +86,7 @@ def carry_out(
     done: int,
     begins_at: float,
     noise: np.random.Generator | None,
-) -> Outcome:
+) -> TimedResult:
     """As `timeline.carry_out`, for work that stops in a layer and for layers whose times vary.
 
     A client that is stopped in a layer sends, at its stop time, the layers that got a step. One that
@@ -106,13 +107,15 @@ def carry_out(
             steps, last_depth = steps + 1, got.layers
             depth = depth if got.batches else got.layers
     send_s = way.upload_s(float(model.byte_share[depth - 1])) if steps else way.latency_s
-    return Outcome(
-        steps=steps,
-        full_steps=done,
-        samples=min(batches.samples_in(steps), batches.samples),
-        trained=batches.samples_in(steps),
+    trained = batches.samples_in(steps)
+    result = TaskResult(
+        depth,
+        steps,
+        done,
+        min(trained, batches.samples),
+        trained,
         cut=steps < total or last_depth is not None,
-        arrives_at=sent_at + send_s,
-        depth=depth,
         last_depth=last_depth,
+        width=work.width,
     )
+    return TimedResult(result, sent_at + send_s)

@@ -39,19 +39,7 @@ class LazyTraining:
         """Simulated clients fetch nothing."""
 
     def expect(self, event: Arrived, work: Work, base: BaseWeights) -> None:
-        job = Job(
-            event.client,
-            event.task,
-            event.steps,
-            event.full_steps,
-            event.depth,
-            work.batch_size,
-            version=event.version,
-            last_depth=event.last_depth,
-            width=event.width,
-            estimate=work.estimate,
-            seen=event.seen,
-        )
+        job = Job(event.client, event.task, event.version, work.batch_size, event.result, work.estimate)
         self._pending[event.task] = _Pending(job, event.at, base)
 
     def collect(self, tasks: Iterable[int]) -> Iterator[tuple[int, Update]]:

@@ -15,7 +15,6 @@ from fedpace.core import codec
 from fedpace.core.codec import Message
 from fedpace.core.errors import JournalError
 from fedpace.core.journal import Header, Journal, part_path
-from fedpace.core.lines import Lines
 from fedpace.core.run import Standing
 from fedpace.learn import files
 from fedpace.learn.server.model_server import ModelServer
@@ -59,12 +58,11 @@ class ResumedJournal:
         self._journal = Journal.resume(path, lines)
         self._lines_there = lines
         self._retraced = 0
-        self._text = Lines()
-        self._old = part_path(path).open(encoding="utf-8")
+        self._old = part_path(path).open("rb")
         self._evaluated = _values(part_path(path), '{"fact":"evaluated"')
         self._measured = _values(part_path(path), '{"event":"measured"')
         try:
-            self._compare(codec.dumps(codec.encode_fields(header)))
+            self._compare(codec.encode(header))
         except JournalError:
             self.close(complete=False)
             raise
@@ -79,13 +77,13 @@ class ResumedJournal:
 
     def write(self, message: Message) -> None:
         if self.retracing:
-            self._compare(self._text.of(message))
+            self._compare(codec.encode(message))
         else:
             self._journal.write(message)
 
-    def _compare(self, line: str) -> None:
+    def _compare(self, line: bytes) -> None:
         self._retraced += 1
-        if self._old.readline() != line + "\n":
+        if self._old.readline() != line + b"\n":
             raise JournalError(
                 f"{part_path(self._journal.path)}, line {self._retraced}: the run does not go as it "
                 f"went; resume with the same config and version, or start over with --overwrite"

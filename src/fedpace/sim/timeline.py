@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedpace.core.commands import Probe, Work
-from fedpace.core.events import Rates
+from fedpace.core.events import Rates, TaskResult
 from fedpace.core.model import ModelProfile
 from fedpace.core.rounding import TOLERANCE
 from fedpace.fleet.fleet import Pace
@@ -71,21 +71,14 @@ class Link(NamedTuple):
         return self.latency_s + (self.up_s - self.latency_s) * byte_share
 
 
-class Outcome(NamedTuple):
-    """What a task comes to. Times are absolute seconds.
+class TimedResult(NamedTuple):
+    """What a task comes to, and when the server hears of it, in absolute seconds.
 
-    steps 0: there is nothing to send, and arrives_at is when the server hears of it. depth, last_depth
-    and the others: as in core's Arrived; of a batch that was stopped all samples count as trained.
+    steps 0: there is nothing to send. Of a batch that was stopped all samples count as trained.
     """
 
-    steps: int
-    full_steps: int
-    samples: int
-    trained: int
-    cut: bool
+    result: TaskResult
     arrives_at: float
-    depth: int
-    last_depth: int | None = None
 
 
 def link(pace: Pace, model_bytes: int, free_links: bool, free_download: bool) -> Link:
@@ -150,7 +143,7 @@ def carry_out(
     model: ModelProfile,
     done: int,
     begins_at: float,
-) -> Outcome:
+) -> TimedResult:
     """Train `work`, of which `done` full-model batches are over, from `begins_at`; then upload.
 
     For layers that take steady times, and work that stops between batches if it stops at all.
@@ -166,12 +159,7 @@ def carry_out(
         steps = min(steps, max(batches.within(affordable), done, 1))
     trained, before = batches.samples_in(steps), batches.samples_in(done) if done else 0
     spent_s = sample_s * (trained - before)
-    return Outcome(
-        steps=steps,
-        full_steps=done,
-        samples=min(trained, batches.samples),
-        trained=trained,
-        cut=steps < total,
-        arrives_at=begins_at + spent_s + way.upload_s(model.byte_share.item(depth - 1)),
-        depth=depth,
+    result = TaskResult(
+        depth, steps, done, min(trained, batches.samples), trained, steps < total, width=work.width
     )
+    return TimedResult(result, begins_at + spent_s + way.upload_s(model.byte_share.item(depth - 1)))

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from fedpace.core.commands import (
     GLOBAL,
     Aggregate,
@@ -34,7 +36,9 @@ from fedpace.core.events import (
     Left,
     Measured,
     Profiled,
+    Rates,
     Started,
+    TaskResult,
     Timer,
 )
 from fedpace.core.model import ModelProfile, Width
@@ -44,8 +48,8 @@ from fedpace.fleet.fleet import Fleet, Pace
 from fedpace.sim import layerwise, timeline
 from fedpace.sim.agenda import Agenda, Kind
 from fedpace.sim.learner import Learner
-from fedpace.sim.timeline import Batches, Link, Outcome, batches_of
-from fedpace.sim.whole import Wholes, unstopped
+from fedpace.sim.timeline import Batches, Link, TimedResult, batches_of
+from fedpace.sim.uninterrupted import UninterruptedTasks, unstopped
 
 CLIENT = Kind.CLIENT  # an enumeration takes its time to look it up
 
@@ -114,7 +118,9 @@ class World:
         """Open tasks of each client that has any."""
         self._counters = array("q", bytes(8 * len(samples)))
         """Tasks that each client has had so far."""
-        self._wholes = Wholes(model, lambda pace: self._link(pace, self._model_bytes))
+        self._uninterrupted = UninterruptedTasks(
+            model, lambda pace: self._link(pace, self._model_bytes)
+        )
         self._timers: dict[str, float] = {}
 
     def _open_world(self) -> Iterator[Event]:
@@ -323,76 +329,64 @@ class World:
                 told_at=at + task.way.latency_s,
             )
             task.pace = self._fleet.pace(client, task.counter, phase=1)
-        outcome = self._outcome(work, client, task, batches, done, begins_at)
-        if not outcome.steps:
-            self._put(Failed(outcome.arrives_at, client, command.task, "no layer was done in time"))
+        result, arrives_at = self._result(work, client, task, batches, done, begins_at)
+        if not result.steps:
+            self._put(Failed(arrives_at, client, command.task, "no layer was done in time"))
             return
         thin, later_s, more_bytes = task.thin, 0.0, 0
-        up_bytes = self._model.suffix_bytes[outcome.depth - 1] if thin is None else thin.bytes
+        up_bytes = self._model.suffix_bytes[result.depth - 1] if thin is None else thin.bytes
         if work.estimate is not None and not self._fleet.free_estimates:
-            later_s, more_bytes = self._estimates(work, task, batches, outcome)
-        arrived = Arrived(
-            outcome.arrives_at + later_s,
-            client,
-            command.task,
-            task.command.version,
-            outcome.depth,
-            outcome.steps,
-            outcome.full_steps,
-            outcome.samples,
-            up_bytes + more_bytes,
-            outcome.cut,
-            timeline.rates(batches, task.pace, task.whole),
-            outcome.last_depth,
-            None if thin is None else thin.share,
-            outcome.trained,
-            task.seen,
-        )
-        self._put(arrived)
-        self.learner.expect(arrived, work)
+            later_s, more_bytes = self._estimates(work, task, batches, result)
+        rates = timeline.rates(batches, task.pace, task.whole)
+        self._send(command, arrives_at + later_s, result, up_bytes + more_bytes, rates, task.seen)
 
     def _train_whole(self, command: Train, at: float) -> None:
         """What `_begin` and `_train` do for work that nothing stops, by what is known of it."""
-        client, number, work = command.client, command.task, command.work
+        client, work = command.client, command.work
         counter = self._counters[client]
         self._counters[client] = counter + 1
         pace = self._fleet.pace(client, counter)
         held, seen = self._data(client, at)
-        whole = self._wholes.of(work, held, pace)
-        download_s, training_s, upload_s, depth, steps, samples, up_bytes, rates, trained = whole
+        known = self._uninterrupted.of(work, held, pace)
+        download_s, training_s, upload_s, result, up_bytes, rates = known
         self._opened(command, counter, at, download_s + held * pace.sample_s + rates.up_s)
+        arrives_at = at + download_s + training_s + upload_s
+        self._send(command, arrives_at, result, up_bytes, rates, seen)
+
+    def _send(
+        self,
+        command: Train,
+        arrives_at: float,
+        result: TaskResult,
+        up_bytes: int,
+        rates: Rates,
+        seen: int | None,
+    ) -> None:
+        """Note the arrival of an update, which is known from now on."""
         arrived = Arrived(
-            at + download_s + training_s + upload_s,
-            client,
-            number,
-            command.version,
-            depth,
-            steps,
-            0,
-            samples,
-            up_bytes,
-            False,
-            rates,
-            None,
-            None,
-            trained,
-            seen,
+            at=arrives_at,
+            client=command.client,
+            task=command.task,
+            version=command.version,
+            result=result if seen is None else replace(result, seen=seen),
+            up_bytes=up_bytes,
+            rates=rates,
         )
         self._put(arrived)
-        self.learner.expect(arrived, work)
+        self.learner.expect(arrived, command.work)
 
     def _estimates(
-        self, work: Work, task: _Task, batches: Batches, outcome: Outcome
+        self, work: Work, task: _Task, batches: Batches, result: TaskResult
     ) -> tuple[float, int]:
         """Seconds and bytes that estimates add."""
-        last = batches.samples_in(outcome.steps) - batches.samples_in(outcome.steps - 1)
+        last = batches.samples_in(result.steps) - batches.samples_in(result.steps - 1)
         whole_bytes = self._model_bytes if task.thin is None else task.thin.bytes
         later_s = timeline.estimate_s(work, last, _thinned(task.pace, task.thin), task.way)
         return later_s, whole_bytes if work.estimate == "gradient" else 0
 
-    def _outcome(
+    def _result(
         self, work: Work, client: int, task: _Task, batches: Batches, done: int, begins_at: float
-    ) -> Outcome:
+    ) -> TimedResult:
         pace = task.pace if task.thin is None else _thinned(task.pace, task.thin)
         noise = None if self._steady else self._fleet.layer_noise(client, task.counter)
         if noise is None and work.stop_in is None:

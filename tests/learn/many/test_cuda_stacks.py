@@ -1,7 +1,5 @@
 """Stacks on a GPU, replayed as CUDA graphs and in lower precision."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -11,6 +9,7 @@ from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import plain, task
 from tests.learn.many.test_stack_replay import every_depth
 from tests.learn.many.test_stacked import SIZES, images
+from tests.messages import changed_job
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -63,6 +62,6 @@ def test_a_learning_rate_that_decays_is_followed_by_captured_steps(settings):
     trainer = trainer_of(task(plain, SIZES), decay=0.5, **settings)
     executor = Stacked(trainer)
     for version in (0, 3, 1):
-        work = [(replace(job, version=version), old) for job, old in every_depth(trainer)]
+        work = [(changed_job(job, version=version), old) for job, old in every_depth(trainer)]
         assert away(executor.train(work), Serial(trainer).train(work)) < 1e-3
     assert executor._replay._capture is not None

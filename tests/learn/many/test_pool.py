@@ -18,8 +18,9 @@ from fedpace.learn.many.executor import Serial, chunks_in_order, single_thread
 from fedpace.learn.many.processes import Processes
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import OnlyHere, crashing, normed, plain, task
+from tests.messages import make_job
 
 
 def moved(weights):
@@ -30,13 +31,16 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
     trainer = Trainer(task(normed), TrainSettings(optimiser="Adam", lr=0.01, decay=0.1), 11)
     starts = [trainer.initial(), moved(trainer.initial())]
     jobs = [
-        (Job(number % 3, number, 2 + number % 4, number % 2, 1 + number % 5, 5), starts[number % 2])
+        (
+            make_job(number % 3, number, 2 + number % 4, number % 2, 1 + number % 5, 5),
+            starts[number % 2],
+        )
         for number in range(11)
     ]
     jobs += [
-        (Job(0, 11, 2, 0, 5, 5, version=3, last_depth=2, estimate="numbers"), starts[0]),
-        (Job(1, 12, 1, 0, 3, 5, version=4, last_depth=3), starts[1]),
-        (Job(1, 13, 3, 0, 5, 5, width=0.5, estimate="gradient"), starts[1]),
+        (make_job(0, 11, 2, 0, 5, 5, version=3, last_depth=2, estimate="numbers"), starts[0]),
+        (make_job(1, 12, 1, 0, 3, 5, version=4, last_depth=3), starts[1]),
+        (make_job(1, 13, 3, 0, 5, 5, width=0.5, estimate="gradient"), starts[1]),
     ]
     with Serial(trainer) as serial:
         expected = serial.train(jobs)
@@ -45,7 +49,7 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
         assert processes.train([]) == []
         found = processes.train(jobs)
         with pytest.raises(PolicyError, match="depth 9"):
-            processes.train([(Job(0, 99, 1, 0, 9, 5), starts[0])])
+            processes.train([(make_job(0, 99, 1, 0, 9, 5), starts[0])])
         again = processes.train(jobs[:1])
     for results in (found, again):
         for one, other in zip(results, expected, strict=False):
@@ -66,7 +70,7 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
 @pytest.mark.parametrize("method", ["one by one", "stacked"])
 def test_a_worker_that_dies_is_an_error_that_names_the_task(method):
     trainer = Trainer(task(crashing), TrainSettings(), 1)
-    jobs = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
+    jobs = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
     within = Serial if method == "one by one" else Stack
     which = "task 4" if method == "one by one" else r"tasks \[4, 5\]"
     with (
@@ -86,7 +90,7 @@ def test_large_arrays_weights_and_updates_lie_in_shared_memory_that_is_given_bac
     versions = [trainer.initial()]
     for _ in range(4):
         versions.append(moved(versions[-1]))
-    jobs = [(Job(number % 4, number, 2, 0, 4, 5), versions[number % 5]) for number in range(20)]
+    jobs = [(make_job(number % 4, number, 2, 0, 4, 5), versions[number % 5]) for number in range(20)]
     expected = Serial(trainer).train(jobs)
     with Processes(trainer, 2) as processes:
         assert len(processes._packed) < inputs.nbytes + targets.nbytes
@@ -104,8 +108,8 @@ def test_large_arrays_weights_and_updates_lie_in_shared_memory_that_is_given_bac
 
 def test_jobs_after_a_failure_are_trained_as_ever():
     trainer = Trainer(task(plain), TrainSettings(), 1)
-    good = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(6)]
-    wrong = [(Job(0, 9, 1, 0, 9, 5), trainer.initial())]
+    good = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(6)]
+    wrong = [(make_job(0, 9, 1, 0, 9, 5), trainer.initial())]
     with Processes(trainer, 2) as processes:
         with pytest.raises(PolicyError, match="depth 9") as caught:
             processes.train(good + wrong)
@@ -126,7 +130,7 @@ def test_what_nobody_waits_for_is_trained_while_the_caller_goes_on():
     versions = [trainer.initial()]
     for _ in range(29):
         versions.append(moved(versions[-1]))
-    jobs = [(Job(number % 3, number, 2, 0, 5, 5), versions[number]) for number in range(30)]
+    jobs = [(make_job(number % 3, number, 2, 0, 5, 5), versions[number]) for number in range(30)]
     expected = Serial(trainer).train(jobs)
     found = {}
     with Processes(trainer, 2, Stack) as processes:
@@ -144,8 +148,8 @@ def test_what_nobody_waits_for_is_trained_while_the_caller_goes_on():
 
 def test_a_failure_is_told_to_whoever_asks_for_its_batch():
     trainer = Trainer(task(plain), TrainSettings(), 1)
-    good = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(2)]
-    wrong = [(Job(0, 9, 1, 0, 9, 5), trainer.initial())]
+    good = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(2)]
+    wrong = [(make_job(0, 9, 1, 0, 9, 5), trainer.initial())]
     with Processes(trainer, 2, Stack) as processes:
         first, other = processes.begin(good, wrong)
         assert len(processes.finish([first])[0]) == 2
@@ -156,7 +160,7 @@ def test_a_failure_is_told_to_whoever_asks_for_its_batch():
 
 def test_a_worker_that_dies_in_the_background_is_an_error_that_names_the_task():
     trainer = Trainer(task(crashing), TrainSettings(), 1)
-    bad = [(Job(0, 7, 1, 0, 1, 5), trainer.initial())]
+    bad = [(make_job(0, 7, 1, 0, 1, 5), trainer.initial())]
     with Processes(trainer, 2) as processes:
         batches = processes.begin(bad, bad)
         with pytest.raises(FedpaceError, match="task 7 ended abruptly, with exit code 3"):
@@ -166,8 +170,8 @@ def test_a_worker_that_dies_in_the_background_is_an_error_that_names_the_task():
 
 def test_workers_end_though_they_are_at_jobs_that_nobody_wants_any_more():
     trainer = Trainer(task(plain), TrainSettings(), 1)
-    jobs = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(4)]
-    endless = [(Job(0, 9, 10**9, 0, 1, 5), trainer.initial())]
+    jobs = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(4)]
+    endless = [(make_job(0, 9, 10**9, 0, 1, 5), trainer.initial())]
     with Processes(trainer, 2, Stack) as processes:
         first, *_ = processes.begin(jobs, endless)
         processes.finish([first])
@@ -192,17 +196,18 @@ def test_a_model_that_a_worker_cannot_rebuild_is_an_error_that_says_why():
         Processes(trainer, 1) as processes,
         pytest.raises(ConfigError, match="no module named elsewhere"),
     ):
-        processes.train([(Job(0, 1, 1, 0, 1, 5), trainer.initial())])
+        processes.train([(make_job(0, 1, 1, 0, 1, 5), trainer.initial())])
 
 
 SCRIPT = """
 import multiprocessing
 from tests.learn.learning_toys import task
 from fedpace.learn.many.processes import Processes
-from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
+from fedpace.learn.train.trainer import Trainer, TrainSettings
+from tests.messages import make_job
 trainer = Trainer(task(), TrainSettings(), 1)
 processes = Processes(trainer, 1)
-processes.train([(Job(0, 1, 1, 0, 1, 5), trainer.initial())])
+processes.train([(make_job(0, 1, 1, 0, 1, 5), trainer.initial())])
 print(*[child.pid for child in multiprocessing.active_children()], flush=True)
 input()
 """

@@ -13,9 +13,10 @@ from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
 from fedpace.learn.many.executor import Serial
 from fedpace.learn.many.ray_workers import RayWorkers
 from fedpace.learn.many.stacks.stacked import Stacked
-from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import crashing, normed, plain, task
 from tests.learn.many.test_pool import moved
+from tests.messages import make_job
 from tests.sim.test_resume import assert_same
 from tests.sim.test_together import config, made
 
@@ -46,16 +47,19 @@ def test_a_cluster_gives_the_bits_of_serial_training(cluster):
     trainer = Trainer(task(normed), TrainSettings(optimiser="Adam", lr=0.01), 11)
     starts = [trainer.initial(), moved(trainer.initial())]
     jobs = [
-        (Job(number % 3, number, 2 + number % 4, number % 2, 1 + number % 5, 5), starts[number % 2])
+        (
+            make_job(number % 3, number, 2 + number % 4, number % 2, 1 + number % 5, 5),
+            starts[number % 2],
+        )
         for number in range(11)
     ]
-    jobs += [(Job(0, 11, 2, 0, 5, 5, width=0.5, estimate="gradient"), starts[0])]
+    jobs += [(make_job(0, 11, 2, 0, 5, 5, width=0.5, estimate="gradient"), starts[0])]
     with RayWorkers(trainer, 2) as workers:
         assert workers.appetite == 2
         assert workers.train([]) == []
         found = workers.train(jobs)
         with pytest.raises(PolicyError, match="depth 9"):
-            workers.train([(Job(0, 99, 1, 0, 9, 5), starts[0])])
+            workers.train([(make_job(0, 99, 1, 0, 9, 5), starts[0])])
         workers.train(jobs[:1])
     for one, other in zip(found, Serial(trainer).train(jobs), strict=True):
         assert (one.depth, one.effort, one.width) == (other.depth, other.effort, other.width)
@@ -67,7 +71,7 @@ def test_a_cluster_gives_the_bits_of_serial_training(cluster):
 
 def test_stacks_are_spread_over_a_cluster(cluster):
     trainer = Trainer(task(plain), TrainSettings(), 11)
-    jobs = [(Job(number % 3, number, 2, 0, 4, 5), trainer.initial()) for number in range(11)]
+    jobs = [(make_job(number % 3, number, 2, 0, 4, 5), trainer.initial()) for number in range(11)]
     with RayWorkers(trainer, 2, partial(Stacked, size=3)) as workers:
         assert workers.appetite == 6
         found = workers.train(jobs)
@@ -77,7 +81,7 @@ def test_stacks_are_spread_over_a_cluster(cluster):
 
 def test_a_worker_that_dies_is_an_error_that_names_its_tasks(cluster):
     trainer = Trainer(task(crashing), TrainSettings(), 1)
-    jobs = [(Job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
+    jobs = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
     with RayWorkers(trainer, 1) as workers, pytest.raises(FedpaceError, match=r"trained tasks \[4"):
         workers.train(jobs)
 

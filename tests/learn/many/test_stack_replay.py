@@ -1,7 +1,6 @@
 """Stacks that are replayed, without a GPU: a capture that makes the step anew stands in for CUDA's."""
 
 import warnings
-from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from fedpace.learn.train.graphs import CannotCapture
 from tests.learn.learning_toys import Recurrent, Swapped, Tied, normed, plain
 from tests.learn.many.test_stacked import Precise, distance, images, jobs, rectified, trainer_of, words
 from tests.learn.train.test_graphs import Again, refuse
+from tests.messages import changed_job
 
 
 def every_depth(trainer, batch_size=5):
@@ -103,7 +103,9 @@ def test_layers_behind_frozen_statistics_and_tied_ones_are_stacked_by_depth(stac
 
 def test_a_learning_rate_that_decays_is_that_of_each_version():
     trainer = trainer_of(plain, decay=0.5, options={"momentum": 0.9})
-    work = [(replace(job, version=job.client % 3), weights) for job, weights in every_depth(trainer)]
+    work = [
+        (changed_job(job, version=job.client % 3), weights) for job, weights in every_depth(trainer)
+    ]
     capture = Again()
     found = Stacked(trainer, capture=capture).train(work)
     assert distance(found, Serial(trainer).train(work)) < 1e-4

@@ -20,8 +20,9 @@ from fedpace.learn.model.weights import Weights
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.tasks.svm import SquaredSvm, svm_hits, svm_loss
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import Recurrent, SharedDropout, Swapped, Tied, normed, plain, task
+from tests.messages import changed_job, make_job
 
 SEED = 7
 SIZES = (13, 21, 6, 40, 15, 9)
@@ -107,7 +108,7 @@ def jobs(trainer, depth=None, full_steps=0, batch_size=5, count=12):
     depth = depth or trainer.layout.depth
     return [
         (
-            Job(
+            make_job(
                 number % len(SIZES),
                 100 + number,
                 2 + full_steps + 7 * number % 29,
@@ -220,7 +221,7 @@ def test_results_do_not_depend_on_what_is_trained_together(model, size):
 @pytest.mark.parametrize("optimiser", ["SGD", "Adam"])
 def test_the_learning_rate_is_that_of_each_jobs_version(optimiser):
     trainer = trainer_of(plain, optimiser=optimiser, lr=0.01, decay=0.5)
-    work = [(replace(job, version=job.client % 3), weights) for job, weights in jobs(trainer)]
+    work = [(changed_job(job, version=job.client % 3), weights) for job, weights in jobs(trainer)]
     _, found, expected = both(trainer, work)
     assert distance(found, expected) < 1e-4
 
@@ -232,7 +233,7 @@ def test_a_stack_gets_shorter_as_clients_finish():
         original = trainer.gather
         patch.setattr(trainer, "gather", lambda places: sizes.append(len(places)) or original(places))
         work = [
-            (Job(client, client, steps, 0, 3, 2), trainer.initial())
+            (make_job(client, client, steps, 0, 3, 2), trainer.initial())
             for client, steps in enumerate((1, 3, 3, 5))
         ]
         executor = Stacked(trainer)
@@ -246,7 +247,7 @@ def test_clients_whose_samples_arrive_draw_from_what_they_have_seen():
     whole = task(plain, SIZES)
     stream = make_stream(StreamSettings(arrival="smooth", buffer=4, keep="fifo"), SIZES, SEED)
     trainer = Trainer(whole, TrainSettings(lr=0.1), SEED, stream=stream)
-    work = [(replace(job, seen=3 + job.client), weights) for job, weights in jobs(trainer)]
+    work = [(changed_job(job, seen=3 + job.client), weights) for job, weights in jobs(trainer)]
     _, found, expected = both(trainer, work)
     assert distance(found, expected) < 1e-4
 
@@ -284,7 +285,7 @@ def test_what_cannot_be_stacked_is_trained_one_by_one(made, depth, full_steps, s
 def test_special_jobs_are_trained_one_by_one_beside_the_others(special):
     trainer = trainer_of(plain)
     ordinary = jobs(trainer)
-    work = [(replace(job, **special), weights) for job, weights in ordinary] + ordinary
+    work = [(changed_job(job, **special), weights) for job, weights in ordinary] + ordinary
     executor, found, expected = both(trainer, work)
     assert same_bits(found[: len(ordinary)], expected[: len(ordinary)])
     assert 0 < distance(found[len(ordinary) :], expected[len(ordinary) :]) < 1e-4
@@ -342,7 +343,7 @@ def test_every_process_of_a_pool_can_stack_its_share():
 )
 def test_impossible_jobs_are_refused(wrong, message):
     trainer = trainer_of(plain)
-    work = [(replace(job, **wrong), weights) for job, weights in jobs(trainer)]
+    work = [(changed_job(job, **wrong), weights) for job, weights in jobs(trainer)]
     with pytest.raises(PolicyError, match=message):
         Stacked(trainer).train(work)
     with pytest.raises(ConfigError, match="size is 0"):

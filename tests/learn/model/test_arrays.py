@@ -16,14 +16,15 @@ from fedpace.learn.model.arrays import (
     weights_to_arrays,
 )
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import Swapped, normed, plain, task
+from tests.messages import make_job
 
 TRAINER = Trainer(task(normed), TrainSettings(), 7)
 
 
 def update(**job):
-    return TRAINER.run(Job(0, 1, 3, 0, **{"depth": 5, "batch_size": 5, **job}), TRAINER.initial())
+    return TRAINER.run(make_job(0, 1, 3, 0, **{"depth": 5, "batch_size": 5, **job}), TRAINER.initial())
 
 
 def travelled(arrays):

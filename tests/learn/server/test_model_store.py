@@ -15,8 +15,9 @@ from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings
 from fedpace.learn.train.optimiser import effort
-from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import normed, task
+from tests.messages import make_job
 
 OPTIMISERS = get_args(get_type_hints(ServerSettings)["optimiser"])
 
@@ -33,7 +34,7 @@ def make(trainer, **server):
 
 
 def update(trainer, task_id, depth, weights=None):
-    return trainer.run(Job(task_id % 3, task_id, 3, 0, depth, 5), weights or trainer.initial())
+    return trainer.run(make_job(task_id % 3, task_id, 3, 0, depth, 5), weights or trainer.initial())
 
 
 def bits(weights):
@@ -114,7 +115,7 @@ def test_a_sum_of_more_than_one_moves_statistics_no_further_than_to_their_mean(t
 
 def test_counters_never_go_back(trainer):
     store = make(trainer)
-    fresh, stale = (trainer.run(Job(0, 1, steps, 0, 5, 5), trainer.initial()) for steps in (9, 1))
+    fresh, stale = (trainer.run(make_job(0, 1, steps, 0, 5, 5), trainer.initial()) for steps in (9, 1))
     for number, one in ((1, fresh), (2, stale)):
         store.put(number, one)
         store.aggregate(Aggregate((number,), (1.0,)))
@@ -181,7 +182,7 @@ def test_norm_and_divergence_are_about_the_layers_that_an_update_carries(trainer
 
 def test_the_spread_is_about_gradients_and_unknown_where_there_are_none(trainer):
     store, start = make(trainer), trainer.initial()
-    work = [Job(client, client, 2, 0, 5, 5, estimate="gradient") for client in range(3)]
+    work = [make_job(client, client, 2, 0, 5, 5, estimate="gradient") for client in range(3)]
     one, two, three = (trainer.run(job, start) for job in work)
     for number, update_ in enumerate((one, two, changed(three, gradient=None), two)):
         store.put(number, update_)
@@ -203,7 +204,7 @@ def test_gradients_of_thinner_models_count_where_they_hold_numbers():
         trainer.layout, trainer.initial(), ServerSettings(), lambda weights: (0.0, 0.0), trainer.slim
     )
     whole, thin = (
-        trainer.run(Job(0, 1, 1, 0, 4, 5, width=width, estimate="gradient"), trainer.initial())
+        trainer.run(make_job(0, 1, 1, 0, 4, 5, width=width, estimate="gradient"), trainer.initial())
         for width in (None, 0.5)
     )
     store.put(1, whole)
@@ -223,7 +224,7 @@ def test_a_saved_store_goes_on_as_if_nothing_had_happened(trainer, optimiser):
     store.put(3, update(trainer, 3, 4))
     store.put(4, update(trainer, 4, 5))
     for task_id in (5, 6):
-        work = Job(task_id % 3, task_id, 3, 0, 5, 5, estimate="gradient")
+        work = make_job(task_id % 3, task_id, 3, 0, 5, 5, estimate="gradient")
         store.put(task_id, trainer.run(work, trainer.initial()))
     file = io.BytesIO()
     torch.save(store.state(), file)
@@ -288,8 +289,8 @@ def test_a_blend_of_slots_takes_the_step_of_the_run_s_server_optimiser_once(trai
 def test_normalised_averaging_is_a_setting_of_the_server(trainer):
     """FedNova: 1 and 9 steps with equal weights both count as 5."""
     store, start = make(trainer, normalise=True), trainer.initial()
-    short = trainer.run(Job(0, 1, 1, 0, 5, 5), start)
-    long = trainer.run(Job(1, 2, 9, 0, 5, 5), start)
+    short = trainer.run(make_job(0, 1, 1, 0, 5, 5), start)
+    long = trainer.run(make_job(1, 2, 9, 0, 5, 5), start)
     assert (short.effort, long.effort) == (1.0, 9.0)
     store.put(1, short)
     store.put(2, long)
@@ -340,7 +341,7 @@ def test_bad_updates_are_refused_with_a_reason(trainer):
 def test_training_that_diverges_is_refused_by_the_store():
     hopeless = replace(task(), loss=lambda outputs, targets: outputs.sum() * math.inf)
     wild = Trainer(hopeless, TrainSettings(), 3)
-    bad = wild.run(Job(0, 1, 8, 0, 4, 5), wild.initial())
+    bad = wild.run(make_job(0, 1, 8, 0, 4, 5), wild.initial())
     store = ModelStore(wild.layout, wild.initial(), ServerSettings(), lambda weights: (0.0, 0.0))
     with pytest.raises(PeerError, match="diverged"):
         store.put(1, bad)
@@ -362,6 +363,6 @@ def test_a_model_without_buffers_is_stored_too():
     trainer = Trainer(task(), TrainSettings(), 3)
     assert isinstance(trainer.layout, Layout)
     store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda weights: (0.0, 0.0))
-    store.put(1, trainer.run(Job(0, 1, 2, 0, 2, 5), trainer.initial()))
+    store.put(1, trainer.run(make_job(0, 1, 2, 0, 2, 5), trainer.initial()))
     store.aggregate(Aggregate((1,), (1.0,)))
     assert isinstance(store.weights(), Weights)

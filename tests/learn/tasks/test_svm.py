@@ -10,7 +10,8 @@ from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.tasks.images import image_task
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.tasks.svm import SquaredSvm, svm_hits, svm_loss
-from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
+from fedpace.learn.train.trainer import Trainer, TrainSettings
+from tests.messages import make_job
 
 
 def random_svm(seed=0, samples=7, inputs=5, classes=3):
@@ -78,7 +79,7 @@ def test_it_learns(name, lr, steps):
     trainer = Trainer(task, TrainSettings(lr=lr), 2)
     evaluate = Evaluator(task, trainer.layout, trainer.new_model())
     start, depth = trainer.initial(), trainer.layout.depth
-    update = trainer.run(Job(0, 1, steps, 0, depth, 20, estimate="gradient"), start)
+    update = trainer.run(make_job(0, 1, steps, 0, depth, 20, estimate="gradient"), start)
     trained = Weights(start.params + update.params, update.buffers, update.counters)
     before, after = evaluate(start), evaluate(trained)
     assert before[0] < 0.6
@@ -93,7 +94,7 @@ def test_the_penalty_is_a_part_of_what_clients_estimate_and_of_what_is_evaluated
     task = image_task("dark", "svm", data).divided([np.arange(9)])
     trainer = Trainer(task, TrainSettings(lr=1.0), 2)
     start = Weights(torch.full((32,), 2.0), torch.empty(0), torch.empty(0, dtype=torch.int64))
-    update = trainer.run(Job(0, 1, 1, 0, 1, 9, estimate="gradient"), start)
+    update = trainer.run(make_job(0, 1, 1, 0, 1, 9, estimate="gradient"), start)
     torch.testing.assert_close(update.params, torch.full((32,), -0.2))
     assert update.estimates.smoothness == pytest.approx(0.1, rel=1e-5)
     assert update.estimates.loss == pytest.approx(0.05 * 32 * 4 + 1)

@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -21,6 +22,7 @@ from fedpace.learn.train.live import LiveTrainer, Open, Orders
 from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
 from fedpace.sim import layerwise, timeline
 from tests.learn.learning_toys import Tied, normed, plain, task
+from tests.messages import make_job
 
 SEED, CLIENT, NUMBER, VERSION, SIZE = 7, 1, 3, 2, 5
 SAMPLES = 21
@@ -95,18 +97,10 @@ class Bench:
 
     def simulated(self, outcome, estimate=None, full_steps=None):
         """The update of a simulated task that comes to the same."""
-        job = Job(
-            CLIENT,
-            NUMBER,
-            outcome.steps,
-            outcome.full_steps if full_steps is None else full_steps,
-            outcome.depth,
-            SIZE,
-            VERSION,
-            outcome.last_depth,
-            outcome.width,
-            estimate,
-        )
+        result = outcome.result
+        if full_steps is not None:
+            result = replace(result, full_steps=full_steps)
+        job = Job(CLIENT, NUMBER, VERSION, SIZE, result, estimate)
         return self.trainer.run(job, self.trainer.initial())
 
     def expected(self, work, done=0, begins_at=0.0):
@@ -142,10 +136,7 @@ def same(one, other):
 
 def agrees(outcome, expected):
     """Whether an outcome is what the simulator expected, times aside."""
-    kinds = ("steps", "full_steps", "samples", "trained", "cut", "depth", "last_depth")
-    return {kind: getattr(outcome, kind) for kind in kinds} == {
-        kind: value for kind, value in expected._asdict().items() if kind in kinds
-    }
+    return outcome.result == expected.result
 
 
 @pytest.fixture
@@ -175,7 +166,7 @@ def test_a_task_is_the_simulated_one_bit_for_bit(work, settings):
     assert agrees(outcome, bench.expected(work))
     assert same(outcome.update, bench.simulated(outcome, work.estimate))
     assert outcome.update.params.abs().max() > 0
-    assert (outcome.cut, outcome.width) == (False, None)
+    assert (outcome.result.cut, outcome.result.width) == (False, None)
 
 
 @pytest.mark.parametrize("estimate", [None, "numbers", "gradient"])
@@ -187,8 +178,8 @@ def test_so_is_one_of_a_thinner_model(estimate):
     orders = Orders()
     orders.work(works(width=0.5, estimate=estimate))
     outcome = live.train(Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
-    job = Job(CLIENT, NUMBER, 7, 0, 5, SIZE, VERSION, width=0.5, estimate=estimate)
-    assert (outcome.depth, outcome.steps, outcome.width) == (5, 7, 0.5)
+    job = make_job(CLIENT, NUMBER, 7, 0, 5, SIZE, VERSION, width=0.5, estimate=estimate)
+    assert (outcome.result.depth, outcome.result.steps, outcome.result.width) == (5, 7, 0.5)
     assert same(outcome.update, trainer.run(job, trainer.initial()))
 
 
@@ -226,7 +217,7 @@ def test_a_lone_sample_is_enough():
     orders = Orders()
     orders.work(works(depth=2))
     outcome = live.train(Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
-    assert (outcome.steps, outcome.samples, outcome.trained) == (7, 1, 7)
+    assert (outcome.result.steps, outcome.result.samples, outcome.result.trained) == (7, 1, 7)
 
 
 # Probes
@@ -246,20 +237,20 @@ def test_what_is_done_since_the_probe_counts(depth, done, settings):
     )
     assert told == [SIZE * bench.sample_s]
     assert agrees(outcome, bench.expected(work, done))
-    assert outcome.full_steps == done
+    assert outcome.result.full_steps == done
     assert same(outcome.update, bench.simulated(outcome, "numbers"))
 
 
 def test_a_probe_that_does_not_go_on_waits_after_one_batch(bench):
     outcome = bench.train(opened=probed(go_on=False), orders=Waiting(works(depth=2)))
-    assert (outcome.full_steps, outcome.steps) == (1, 7)
+    assert (outcome.result.full_steps, outcome.result.steps) == (1, 7)
     assert same(outcome.update, bench.simulated(outcome))
 
 
 def test_a_probe_goes_on_for_as_many_epochs_as_it_may(bench):
     orders = Waiting(works(epochs=3, depth=2))
     outcome = bench.train(opened=probed(max_epochs=2), orders=orders)
-    assert (outcome.full_steps, outcome.steps) == (2 * EPOCH, 3 * EPOCH)
+    assert (outcome.result.full_steps, outcome.result.steps) == (2 * EPOCH, 3 * EPOCH)
     assert same(outcome.update, bench.simulated(outcome))
 
 
@@ -272,7 +263,7 @@ def test_where_more_is_done_than_the_work_wants_nothing_is_added(bench, depth):
         on_step=lambda steps: orders.work(work) if steps == 6 else None,
     )
     assert agrees(outcome, bench.expected(work, 6))
-    assert (outcome.steps, outcome.full_steps, outcome.cut) == (6, 6, False)
+    assert (outcome.result.steps, outcome.result.full_steps, outcome.result.cut) == (6, 6, False)
     assert same(outcome.update, bench.simulated(outcome))
 
 
@@ -299,7 +290,7 @@ def test_a_stop_time_leaves_the_batches_that_the_simulator_says(depth, done):
             outcome = bench.train(work)
         assert agrees(outcome, bench.expected(work, done, begins_at)), left_s
         assert outcome.batch_s == pytest.approx(SIZE * bench.sample_s)
-        seen.add(outcome.steps)
+        seen.add(outcome.result.steps)
         if left_s in (9, 99):
             assert same(outcome.update, bench.simulated(outcome))
     assert {max(done, 1), 2 * EPOCH} <= seen
@@ -309,13 +300,13 @@ def test_a_stop_time_leaves_the_batches_that_the_simulator_says(depth, done):
 def test_a_batch_that_ends_at_the_stop_time_is_in_time():
     bench = Bench(plain, forward=0.1, backward=(0.1, 0.1, 0.1, 0.1))
     outcome = bench.train(Work(SIZE, steps=4, stop_at=4 * 0.5 * SIZE))
-    assert (outcome.steps, outcome.cut) == (4, False)
+    assert (outcome.result.steps, outcome.result.cut) == (4, False)
 
 
 def test_the_first_batch_is_done_however_late(bench):
     bench.clock.now = 1000.0
     outcome = bench.train(works(stop_at=1.0, depth=2))
-    assert (outcome.steps, outcome.cut, outcome.samples) == (1, True, SIZE)
+    assert (outcome.result.steps, outcome.result.cut, outcome.result.samples) == (1, True, SIZE)
     assert same(outcome.update, bench.simulated(outcome))
 
 
@@ -326,7 +317,7 @@ def test_a_client_that_becomes_slower_stops_earlier():
         bench.clock.now += 0.0 if steps < 3 else 100.0
 
     outcome = bench.train(Work(SIZE, steps=50, stop_at=20.0), on_step=slower)
-    assert (outcome.steps, outcome.cut) == (3, True)
+    assert (outcome.result.steps, outcome.result.cut) == (3, True)
 
 
 # Stops between layers
@@ -340,8 +331,8 @@ def test_a_stop_in_a_layer_leaves_what_the_simulator_says():
         work = works(stop_at=left_s, stop_in="layer", estimate="numbers")
         outcome = bench.train(work)
         assert agrees(outcome, bench.expected(work)), left_s
-        seen.add((outcome.steps, outcome.last_depth))
-        if outcome.steps:
+        seen.add((outcome.result.steps, outcome.result.last_depth))
+        if outcome.result.steps:
             assert same(outcome.update, bench.simulated(outcome, "numbers")), left_s
         else:
             assert outcome.update is None
@@ -353,7 +344,7 @@ def test_with_time_enough_no_layer_is_left_out(bench):
     work = works(stop_at=1000.0, stop_in="layer")
     outcome = bench.train(work)
     assert agrees(outcome, bench.expected(work))
-    assert (outcome.steps, outcome.cut, outcome.last_depth) == (7, False, None)
+    assert (outcome.result.steps, outcome.result.cut, outcome.result.last_depth) == (7, False, None)
     assert same(outcome.update, bench.simulated(outcome))
 
 
@@ -362,13 +353,13 @@ def test_a_last_batch_may_be_stopped_too(bench):
     work = Work(SIZE, steps=2, stop_at=2 * whole_s - 1.0, stop_in="layer")
     outcome = bench.train(work)
     assert agrees(outcome, bench.expected(work))
-    assert (outcome.steps, outcome.last_depth, outcome.cut) == (2, 4, True)
+    assert (outcome.result.steps, outcome.result.last_depth, outcome.result.cut) == (2, 4, True)
     assert outcome.batch_s == whole_s
 
 
 def test_the_first_batch_tells_the_speed_though_it_is_not_whole(bench):
     outcome = bench.train(works(stop_at=SIZE * 3.1, stop_in="layer"))  # forward, output, half a layer
-    assert (outcome.steps, outcome.depth, outcome.last_depth) == (1, 1, 1)
+    assert (outcome.result.steps, outcome.result.depth, outcome.result.last_depth) == (1, 1, 1)
     assert outcome.batch_s == pytest.approx(SIZE * bench.sample_s)
 
 
@@ -379,7 +370,7 @@ def test_a_probed_task_may_be_stopped_in_a_layer(bench):
         opened=probed(), orders=orders, on_step=lambda steps: steps == 2 and orders.work(work)
     )
     assert agrees(outcome, bench.expected(work, 2, begins_at=2 * SIZE * bench.sample_s))
-    assert (outcome.steps, outcome.depth, outcome.last_depth) == (3, 5, 2)
+    assert (outcome.result.steps, outcome.result.depth, outcome.result.last_depth) == (3, 5, 2)
     assert same(outcome.update, bench.simulated(outcome, full_steps=0))
 
 
@@ -400,7 +391,7 @@ def test_a_tied_weight_is_in_time_with_its_first_use_or_not_at_all():
         orders, clock.now = Orders(), 0.0
         orders.work(Work(12, steps=1, stop_at=stop_at, stop_in="layer"))
         found.append(live.train(Open(1, 0, 12), live.initial(), orders, clock))
-    assert [(one.steps, one.depth, one.cut) for one in found] == [
+    assert [(one.result.steps, one.result.depth, one.result.cut) for one in found] == [
         (0, 4, True),
         (0, 4, True),
         (1, 4, False),
@@ -481,8 +472,8 @@ def test_a_thread_is_told_by_another_while_it_trains_and_while_it_waits(bench):
     thread.join(30)
     assert not thread.is_alive()
     first, second, third = results
-    assert first.full_steps >= 1
-    assert (first.cut, first.steps) == (True, first.full_steps)
+    assert first.result.full_steps >= 1
+    assert (first.result.cut, first.result.steps) == (True, first.result.full_steps)
     assert same(first.update, bench.simulated(first))
     assert second is None
     assert same(third.update, bench.simulated(third))
@@ -502,7 +493,7 @@ def test_a_task_gets_work_once(bench):
     orders.work(works())
     with pytest.raises(PeerError, match="already"):
         orders.work(works(depth=2))
-    assert bench.train(orders=orders).depth == 5
+    assert bench.train(orders=orders).result.depth == 5
 
 
 @pytest.mark.parametrize(
@@ -522,7 +513,7 @@ def test_work_that_does_not_fit_is_refused_and_the_next_task_is_fine(work, opene
         live.train(opened or Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
     orders = Orders()
     orders.work(works())
-    assert live.train(Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock()).steps == 7
+    assert live.train(Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock()).result.steps == 7
 
 
 def test_a_model_that_fails_leaves_the_trainer_ready():

@@ -14,7 +14,8 @@ from fedpace.learn.device import drawing
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.model.width import slim
-from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
+from fedpace.learn.train.trainer import Trainer, TrainSettings
+from tests import messages
 from tests.learn.learning_toys import normed, plain, task
 
 SEED = 7
@@ -28,7 +29,7 @@ def same(one, other):
 
 
 def job(client=0, task=1, steps=9, full_steps=0, depth=4, batch_size=5, **more):
-    return Job(client, task, steps, full_steps, depth, batch_size, **more)
+    return messages.make_job(client, task, steps, full_steps, depth, batch_size, **more)
 
 
 def applied(weights, update, layout):
@@ -76,7 +77,10 @@ def test_full_training_is_exactly_a_plain_loop(steps):
     divided = task()
     trainer = Trainer(divided, TrainSettings(lr=0.1, options={"momentum": 0.9}), SEED)
     expected = by_hand(
-        divided, trainer, job(steps=steps), lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)
+        divided,
+        trainer,
+        job(steps=steps),
+        lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
     )
     update = trainer.run(job(steps=steps), trainer.initial())
     assert torch.equal(update.params, expected.params - trainer.initial().params)
@@ -133,7 +137,11 @@ def test_a_thinner_model_trains_as_a_plain_loop_over_it():
 
 
 def test_models_of_several_widths_do_not_meet():
-    jobs = [job(0, 1, depth=5), job(0, 2, depth=5, width=0.5), job(1, 3, depth=5, width=0.3)]
+    jobs = [
+        job(0, 1, depth=5),
+        job(0, 2, depth=5, width=0.5),
+        job(1, 3, depth=5, width=0.3),
+    ]
     first = Trainer(task(normed), TrainSettings(optimiser="Adam"), SEED)
     second = Trainer(task(normed), TrainSettings(optimiser="Adam"), SEED)
     one = [first.run(work, first.initial()) for work in jobs]

@@ -134,10 +134,10 @@ def chunks_of(jobs: Sequence[Job], workers: int, appetite: int) -> list[list[int
     most = workers * min(max(fills, 1), _CHUNKS_A_WORKER)
     groups: list[list[int]] = [[] for _ in range(min(most, len(jobs)))]
     loads = [0] * len(groups)
-    for index in sorted(range(len(jobs)), key=lambda i: -jobs[i].steps):
+    for index in sorted(range(len(jobs)), key=lambda i: -jobs[i].result.steps):
         lightest = loads.index(min(loads))
         groups[lightest].append(index)
-        loads[lightest] += jobs[index].steps
+        loads[lightest] += jobs[index].result.steps
     order = sorted(range(len(groups)), key=lambda g: -loads[g])
     return [groups[g] for g in order]
 

@@ -15,6 +15,7 @@ import torch
 
 from fedpace.core.commands import Work
 from fedpace.core.errors import ConfigError, PeerError
+from fedpace.core.events import TaskResult
 from fedpace.core.model import ModelProfile
 from fedpace.learn.device import open_device
 from fedpace.learn.model.arrays import layout_digest
@@ -24,11 +25,11 @@ from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.body import Body
 from fedpace.learn.train.course import Clock, Course
-from fedpace.learn.train.orders import Open, Orders, Outcome
+from fedpace.learn.train.orders import LiveResult, Open, Orders
 from fedpace.learn.train.profile import profile
 from fedpace.learn.train.trainer import Batch, Trainer
 
-__all__ = ["LiveTrainer", "Open", "Orders", "Outcome"]
+__all__ = ["LiveResult", "LiveTrainer", "Open", "Orders"]
 
 
 class LiveTrainer:
@@ -96,7 +97,7 @@ class LiveTrainer:
         clock: Clock,
         on_profile: Callable[[float], None] = lambda batch_s: None,
         on_step: Callable[[int], None] = lambda steps: None,
-    ) -> Outcome | None:
+    ) -> LiveResult | None:
         """Train one task from the full model's `weights`, as `orders` say; None: it was cancelled.
 
         on_profile: called with the seconds of a probe's batch; on_step: after every batch, with how
@@ -119,7 +120,7 @@ class LiveTrainer:
                 return None
             self._check(opened, work)
             course.carry_out(work, old)
-            return None if orders.cancelled else self._outcome(course, work, body, old)
+            return None if orders.cancelled else self._result(course, work, body, old)
 
     def _check(self, opened: Open, work: Work) -> None:
         self._trainer.check(opened.task, work.depth or self.layout.depth, work.width)
@@ -129,24 +130,21 @@ class LiveTrainer:
                 "keep its batch size, and do not probe a task that has a width"
             )
 
-    def _outcome(self, course: Course, work: Work, body: Body, old: Weights) -> Outcome:
-        update = None
-        if course.steps:
-            update = self._trainer.update(
-                body, old, course.depth, course.steps, work.width, work.estimate, course.last
-            )
-        return Outcome(
-            depth=course.depth,
-            steps=course.steps,
-            full_steps=course.full_steps,
-            samples=min(course.trained, self.samples),
-            trained=course.trained,
+    def _result(self, course: Course, work: Work, body: Body, old: Weights) -> LiveResult:
+        result = TaskResult(
+            course.depth,
+            course.steps,
+            course.full_steps,
+            min(course.trained, self.samples),
+            course.trained,
             cut=course.steps < course.total or course.last_depth is not None,
             last_depth=course.last_depth,
             width=work.width,
-            batch_s=course.times.full_s if course.steps else math.nan,
-            update=update,
         )
+        if not course.steps:
+            return LiveResult(result, math.nan, None)
+        update = self._trainer.update(body, old, result, work.estimate, course.last)
+        return LiveResult(result, course.times.full_s, update)
 
     def _batches(self, opened: Open) -> Iterator[Batch]:
         """Without end. One by one, so that what a batch takes does not depend on the epoch's length."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedpace.core.commands import Work
 from fedpace.core.errors import PeerError
+from fedpace.core.events import TaskResult
 
 if TYPE_CHECKING:  # so that clients which train without torch need none
     from fedpace.learn.model.weights import Update
@@ -27,21 +28,14 @@ class Open:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Outcome:
-    """What a task has come to, as core's Arrived tells it, and its update.
+class LiveResult:
+    """What a task has come to on this machine, and its update.
 
-    steps 0: no layer was done in time; then update is None, batch_s NaN, and there is nothing to send.
+    No steps: no layer was done in time; then update is None, batch_s NaN, and there is nothing to send.
     batch_s: seconds for one batch of the full model, scaled where only a part of it was trained.
     """
 
-    depth: int
-    steps: int
-    full_steps: int
-    samples: int
-    trained: int
-    cut: bool
-    last_depth: int | None
-    width: float | None
+    result: TaskResult
     batch_s: float
     update: "Update | None"
 

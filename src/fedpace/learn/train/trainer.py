@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpace.core.errors import ConfigError, PolicyError
+from fedpace.core.events import TaskResult
 from fedpace.core.model import ModelProfile
 from fedpace.core.random.keyed import generator, torch_seed
 from fedpace.core.schedule import step_size
@@ -100,12 +101,12 @@ class Trainer:
         The optimiser is new for each task. Between the full steps and the others, the layers that
         are frozen from then on go back to `weights`; the state of the others' optimiser lives on.
         """
-        self.check(job.task, job.depth, job.width)
-        body = self.body(job.width)
+        self.check(job.task, job.result.depth, job.result.width)
+        body = self.body(job.result.width)
         with self.begun(body, job.client, job.task, job.version, weights) as old:
             batches = _Noted(self._batches(job))
-            _train(body, job, old, batches)
-            return self.update(body, old, job.depth, job.steps, job.width, job.estimate, batches.last)
+            _train(body, job.result, old, batches)
+            return self.update(body, old, job.result, job.estimate, batches.last)
 
     def check(self, task: int, depth: int, width: float | None) -> None:
         """Refuse what the model cannot be trained at."""
@@ -140,27 +141,25 @@ class Trainer:
         self,
         body: Body,
         old: Weights,
-        depth: int,
-        steps: int,
-        width: float | None,
+        result: TaskResult,
         wanted: Literal["numbers", "gradient"] | None,
         last: Batch | None,
     ) -> Update:
-        """What `steps` steps, the last of them on the batch `last`, made of a task's `old` weights.
+        """What a task's steps, the last of them on the batch `last`, made of its `old` weights.
 
         wanted: the estimate that goes with it.
         """
         found, gradient = None, None
         if wanted and last:
             found, gradient = estimate(body.bound, self.task.loss, *last, old)
-        new = body.bound.read(depth).on(self._device)
+        new = body.bound.read(result.depth).on(self._device)
         return Update(
-            depth,
-            new.params.sub_(old.params[body.layout.start(depth).params :]),
+            result.depth,
+            new.params.sub_(old.params[body.layout.start(result.depth).params :]),
             new.buffers,
             new.counters,
-            effort(self.settings, steps),
-            width,
+            effort(self.settings, result.steps),
+            result.width,
             found,
             gradient.float() if gradient is not None and wanted == "gradient" else None,
         )
@@ -174,7 +173,7 @@ class Trainer:
         if not 0 <= job.client < len(self.task.clients):
             raise PolicyError(f"client {job.client} does not exist; there are {len(self.task.clients)}")
         samples = self.task.clients[job.client]
-        return samples if job.seen is None else samples[self._kept(job, job.seen)]
+        return samples if job.result.seen is None else samples[self._kept(job, job.result.seen)]
 
     def epochs(self, client: int, task: int, samples: np.ndarray) -> Iterator[np.ndarray]:
         """A client's samples as a task goes through them, an order of its own for each epoch."""
@@ -207,8 +206,8 @@ class Trainer:
         return self._held[1]
 
     def _batches(self, job: Job) -> Iterator[Batch]:
-        """`job.steps` batches: every epoch in its own keyed order, its last batch may be short."""
-        left = job.steps
+        """All batches of a job: every epoch in its own keyed order, its last batch may be short."""
+        left = job.result.steps
         for order in self.epochs(job.client, job.task, self.samples(job)):
             inputs, targets = self.gather(order[: left * job.batch_size])
             size = job.batch_size
@@ -243,13 +242,13 @@ class _Noted:
         return self.last
 
 
-def _train(body: Body, job: Job, old: Weights, batches: Iterator[Batch]) -> None:
+def _train(body: Body, result: TaskResult, old: Weights, batches: Iterator[Batch]) -> None:
     full = body.layout.depth
-    if job.full_steps and job.depth < full:
-        body.steps.train(body.cut(full), islice(batches, job.full_steps))
-        body.bound.load(old, keep=job.depth)
-    if job.last_depth is None:
-        body.steps.train(body.cut(job.depth), batches)
+    if result.full_steps and result.depth < full:
+        body.steps.train(body.cut(full), islice(batches, result.full_steps))
+        body.bound.load(old, keep=result.depth)
+    if result.last_depth is None:
+        body.steps.train(body.cut(result.depth), batches)
     else:
-        body.steps.train(body.cut(job.depth), islice(batches, job.steps - 1))
-        body.steps.train(body.stopped(job.last_depth), batches)
+        body.steps.train(body.cut(result.depth), islice(batches, result.steps - 1))
+        body.steps.train(body.stopped(result.last_depth), batches)

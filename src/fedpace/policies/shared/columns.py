@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Iterator, MutableMapping
-from dataclasses import fields
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -13,17 +12,15 @@ _CODES: dict[type[Any], str] = {int: "q", float: "d"}
 
 
 class Columns(MutableMapping[int, T]):
-    """As a dict from client to a record, a dataclass of ints and floats; in order of clients.
+    """As a dict from client to a record, a class of int and float fields; in order of clients.
 
     It takes 8 bytes a number and one a client. Clients are numbered from 0 without large gaps. A
     record is made when it is asked for: to change one, put another in its place.
     """
 
     def __init__(self, kind: type[T]) -> None:
-        made: Any = kind
         hints = get_type_hints(kind)
-        self._kind = kind
-        self._names = tuple(field.name for field in fields(made))
+        self._kind, self._names = kind, tuple(hints)
         self._columns = tuple(array(_CODES[hints[name]]) for name in self._names)
         self._known = bytearray()
         self._count = 0

@@ -162,7 +162,7 @@ class Layered(Policy[S]):
         return ()
 
     def on_arrived(self, event: Arrived) -> Commands:
-        self.roster.hear(event.client, event.seen)
+        self.roster.hear(event.client, event.result.seen)
         del self._open[event.client]
         self._silent.pop(event.client, None)
         self._arrived.append(event)
@@ -305,7 +305,7 @@ class Layered(Policy[S]):
         """Look at whether layers are reached and missed as chance would have it; until it is clear."""
         if not self._believes:
             return
-        depth = max((update.depth for update in self._arrived), default=0)
+        depth = max((update.result.depth for update in self._arrived), default=0)
         reached = np.arange(len(chances)) >= len(chances) - depth
         always, never = self._surprise
         always[:] = np.where(reached, always + chances, -np.inf)

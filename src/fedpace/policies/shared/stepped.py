@@ -300,12 +300,12 @@ class Stepped(Policy[S]):
 
     def _observe(self, event: Arrived) -> None:
         known, rates = self.devices[event.client], event.rates
-        known = replace(known, samples=event.seen or known.samples)
+        known = replace(known, samples=event.result.seen or known.samples)
         work, batch_s = self._work[event.client], max(rates.batch_s, 1e-12)
         link_s = rates.down_s + rates.up_s
         known = known.trained(batch_s / min(work.batch_size, known.held), link_s)
         if work.estimate is not None:
-            rest_s = max(event.at - self._began - link_s - event.steps * batch_s, 0.0)
+            rest_s = max(event.at - self._began - link_s - event.result.steps * batch_s, 0.0)
             sent_s = rates.up_s - rates.latency_s if work.estimate == "gradient" else 0.0
             sent_s = min(sent_s, rest_s)
             known = known.estimated((rest_s - sent_s) / batch_s, sent_s)

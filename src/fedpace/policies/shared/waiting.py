@@ -81,7 +81,7 @@ class Waiting(Policy[S]):
         return ()
 
     def on_arrived(self, event: Arrived) -> Commands:
-        self._roster.hear(event.client, event.seen)
+        self._roster.hear(event.client, event.result.seen)
         del self._open[event.client]
         self._arrived.append(event)
         return self._end_or_wait(event.at)

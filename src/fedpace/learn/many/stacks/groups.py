@@ -32,10 +32,11 @@ def shape_of(job: Job, layers: int, settings: TrainSettings) -> JobShape | None:
 
     layers: of the model; full steps of a job that trains all of them are steps like the others.
     """
-    if job.width is not None or job.last_depth is not None or job.estimate is not None:
+    if job.result.width is not None or job.result.last_depth is not None or job.estimate is not None:
         return None
     lr = step_size(settings.lr, settings.decay, job.version)
-    return JobShape(job.batch_size, job.depth, job.full_steps if job.depth < layers else 0, lr)
+    result = job.result
+    return JobShape(job.batch_size, result.depth, result.full_steps if result.depth < layers else 0, lr)
 
 
 def stacks(jobs: Jobs, numbers: Sequence[int], most: int) -> list[list[int]]:
@@ -43,7 +44,7 @@ def stacks(jobs: Jobs, numbers: Sequence[int], most: int) -> list[list[int]]:
 
     Jobs with most steps come first; among equals, those of one version lie together.
     """
-    ordered = sorted(numbers, key=lambda number: -jobs[number][0].steps)
+    ordered = sorted(numbers, key=lambda number: -jobs[number][0].result.steps)
     count = -(-len(ordered) // most)
     cuts = [len(ordered) * at // count for at in range(count + 1)]
     return [_alike_together(jobs, ordered[cuts[at] : cuts[at + 1]]) for at in range(count)]
@@ -53,4 +54,4 @@ def _alike_together(jobs: Jobs, numbers: list[int]) -> list[int]:
     versions: dict[int, int] = {}
     for number in numbers:
         versions.setdefault(id(jobs[number][1]), len(versions))
-    return sorted(numbers, key=lambda n: (-jobs[n][0].steps, versions[id(jobs[n][1])]))
+    return sorted(numbers, key=lambda n: (-jobs[n][0].result.steps, versions[id(jobs[n][1])]))

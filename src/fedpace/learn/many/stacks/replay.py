@@ -81,7 +81,7 @@ class Replay:
     def run(self, jobs: Jobs) -> list[Update]:
         """Train jobs, those with most steps first; weights are on the device."""
         settings, whole = self._settings, self._trainer.layout.depth
-        first, mixed = jobs[0][0], any(job.depth < whole for job, _ in jobs)
+        first, mixed = jobs[0][0], any(job.result.depth < whole for job, _ in jobs)
         with at_work(self._device, settings.precision), self._body.cut(whole) as part, torch.no_grad():
             sizes = [_Size(room_for(left), first.batch_size, mixed) for left in _alive(jobs)]
             for size in dict.fromkeys(sizes):
@@ -94,7 +94,8 @@ class Replay:
         layers, index = self._trainer.layout.depth, self._index[sizes[0].batch_size]
         each = [job for job, _ in jobs]
         places, counts = self._samples(each, sizes[0].rows)
-        switches = {job.full_steps if job.depth < layers else 0 for job in each} if mixed else set()
+        results = [job.result for job in each]
+        switches = {one.full_steps if one.depth < layers else 0 for one in results} if mixed else set()
         done: list[Update] = []  # the last jobs first: those with fewest steps
         left = len(jobs)
         for number, (alive, size) in enumerate(zip(_alive(jobs), sizes, strict=True)):
@@ -102,7 +103,7 @@ class Replay:
                 done = [*self._updates(jobs[alive:left], alive), *done]
                 left = alive
             if number in switches:
-                frozen = [layers - job.depth if job.full_steps <= number else 0 for job in each]
+                frozen = [layers - one.depth if one.full_steps <= number else 0 for one in results]
                 self._frozen[: len(jobs)].copy_(upload(torch.tensor(frozen), self._device))
                 self._set_back(size.rows)
             index[: size.rows].copy_(places[number, : size.rows])
@@ -167,15 +168,17 @@ class Replay:
             optimiser.param_groups[0]["lr"] = lr
 
     def _updates(self, jobs: Jobs, start: int) -> list[Update]:
-        return self._stack.updates(jobs, [effort(self._settings, job.steps) for job, _ in jobs], start)
+        efforts = [effort(self._settings, job.result.steps) for job, _ in jobs]
+        return self._stack.updates(jobs, efforts, start)
 
     def _samples(self, jobs: Sequence[Job], rows: int) -> tuple[Tensor, Tensor]:
         """Places of the samples of every step, row and batch, and how many of them are real."""
-        steps, batch = jobs[0].steps, jobs[0].batch_size
+        steps, batch = jobs[0].result.steps, jobs[0].batch_size
         places = np.zeros((steps, rows, batch), dtype=np.int64)
         counts = np.ones((steps, rows), dtype=np.int64)
         for row, job in enumerate(jobs):
-            for number, chosen in zip(range(job.steps), places_of(self._trainer, job), strict=False):
+            batches = places_of(self._trainer, job)
+            for number, chosen in zip(range(job.result.steps), batches, strict=False):
                 places[number, row, : len(chosen)] = chosen
                 counts[number, row] = len(chosen)
         return upload(torch.from_numpy(places), self._device), upload(
@@ -195,4 +198,5 @@ class Replay:
 
 def _alive(jobs: Jobs) -> list[int]:
     """Jobs that are not done, by the number of the step; those with most steps come first."""
-    return [sum(job.steps > number for job, _ in jobs) for number in range(jobs[0][0].steps)]
+    steps = [job.result.steps for job, _ in jobs]
+    return [sum(one > number for one in steps) for number in range(steps[0])]

@@ -52,15 +52,15 @@ class Stack:
 
     def updates(self, jobs: Jobs, efforts: Sequence[float], start: int = 0) -> list[Update]:
         """Updates of jobs whose rows begin at `start`, in memory of their own."""
-        deepest, rows = max(job.depth for job, _ in jobs), slice(start, start + len(jobs))
+        deepest, rows = max(job.result.depth for job, _ in jobs), slice(start, start + len(jobs))
         last = [param[rows].flatten(1).float() for param in self.params[self._first(deepest) :]]
         before = self._layout.start(deepest).params
         found = []
         for (job, old), new, effort in zip(jobs, torch.cat(last, 1), efforts, strict=True):
-            first = self._layout.start(job.depth)
+            first = self._layout.start(job.result.depth)
             found.append(
                 Update(
-                    job.depth,
+                    job.result.depth,
                     new[first.params - before :] - old.params[first.params :],
                     old.buffers[first.buffers :].clone(),
                     old.counters[first.counters :].clone(),

@@ -58,7 +58,7 @@ class Stacked(InlineExecutor):
         found: dict[int, Update] = {}
         groups: dict[tuple[JobShape, StackPlan], list[int]] = defaultdict(list)
         for number, (job, weights) in enumerate(jobs):
-            trainer.check(job.task, job.depth, job.width)
+            trainer.check(job.task, job.result.depth, job.result.width)
             shape = shape_of(job, layers, trainer.settings)
             plan = None if shape is None else self._planner.plan(shape.kind)
             if shape is None or plan is None:

@@ -27,8 +27,8 @@ class StackTrainer:
         """
         settings, body = self._trainer.settings, self._trainer.body(None)
         chosen, olds = [job for job, _ in jobs], [weights for _, weights in jobs]
-        depth, whole = chosen[0].depth, body.layout.depth
-        full_steps = chosen[0].full_steps if depth < whole else 0
+        depth, whole = chosen[0].result.depth, body.layout.depth
+        full_steps = chosen[0].result.full_steps if depth < whole else 0
         with at_work(self._device, settings.precision):
             stack = Stack(body.bound, len(jobs))
             stack.load(olds)
@@ -37,8 +37,8 @@ class StackTrainer:
             if full_steps:
                 self._train(stack, whole, [full_steps] * len(jobs), batches)
                 stack.restore(depth, olds)
-            self._train(stack, depth, [job.steps - full_steps for job in chosen], batches)
-            return stack.updates(jobs, [effort(settings, job.steps) for job in chosen])
+            self._train(stack, depth, [job.result.steps - full_steps for job in chosen], batches)
+            return stack.updates(jobs, [effort(settings, job.result.steps) for job in chosen])
 
     def _train(self, stack: Stack, depth: int, steps: Sequence[int], batches: StackBatches) -> None:
         """Make the steps of each row, which are never more than those of the row before."""

@@ -11,8 +11,9 @@ from fedpace.data.streams import StreamSettings, make_stream
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.distribution import Distribution, DistributionSettings
 from fedpace.fleet.fleet import Pace
-from fedpace.sim import timeline, whole
+from fedpace.sim import timeline, uninterrupted
 from fedpace.sim.learner import TimingOnly
+from fedpace.sim.uninterrupted import UninterruptedTasks
 from fedpace.sim.world import World
 
 MODEL = ModelProfile.even(7, 1_000_003, forward_share=0.3)
@@ -31,30 +32,25 @@ def test_it_is_what_carrying_out_gives_to_the_bit(work, samples, pace, at):
     batches = timeline.batches_of(work.batch_size, samples)
     way = timeline.link(pace, MODEL.total_bytes, free_links=False, free_download=False)
     plain = timeline.carry_out(work, batches, pace, way, MODEL, 0, at + way.down_s)
-    got = whole.whole(whole.share(work, samples, MODEL), pace, way)
+    got = UninterruptedTasks(MODEL, lambda _: way).of(work, samples, pace)
     assert at + got.download_s + got.training_s + got.upload_s == plain.arrives_at
-    assert (got.depth, got.steps, got.samples, got.trained) == (
-        plain.depth,
-        plain.steps,
-        plain.samples,
-        plain.trained,
-    )
+    assert got.result == plain.result
     assert got.rates == timeline.rates(batches, pace, way)
-    assert not plain.cut
+    assert not plain.result.cut
 
 
 def test_what_is_kept_is_what_would_be_computed_and_no_more_than_there_is_room_for():
     def link(pace):
         return timeline.link(pace, MODEL.total_bytes, False, False)
 
-    wholes = whole.Wholes(MODEL, link)
+    tasks = UninterruptedTasks(MODEL, link)
     for work in (Work(20, epochs=1), Work(20, epochs=2), Work(20, epochs=1)):
-        for number in [*range(whole.MOST + 10)] * 2:
+        for number in [*range(uninterrupted.MOST + 10)] * 2:
             pace = Pace(1.0 + number, 100.0, 50.0, 0.0)
             samples = 1 + number % 3
-            expected = whole.whole(whole.share(work, samples, MODEL), pace, link(pace))
-            assert wholes.of(work, samples, pace) == expected
-        assert len(wholes._known) == whole.MOST
+            expected = UninterruptedTasks(MODEL, link).of(work, samples, pace)
+            assert tasks.of(work, samples, pace) == expected
+        assert len(tasks._known) == uninterrupted.MOST
 
 
 def tale(plainly, behaviour, stream, works):

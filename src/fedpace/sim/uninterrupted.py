@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fedpace.core.commands import Work
-from fedpace.core.events import Rates
+from fedpace.core.events import Rates, TaskResult
 from fedpace.core.model import ModelProfile
 from fedpace.fleet.fleet import Pace
 from fedpace.sim import timeline
@@ -17,49 +17,42 @@ MOST = 640
 """Kept at a time; where devices are of more kinds, looking for them gains nothing."""
 
 
-class Whole(NamedTuple):
+class UninterruptedTask(NamedTuple):
     """What a task comes to that nothing stops, on one kind of device. Times are seconds.
 
-    After the download training and upload follow; depth and the others: as in core's Arrived.
+    After the download training and upload follow.
     """
 
     download_s: float
     training_s: float
     upload_s: float
-    depth: int
-    steps: int
-    samples: int
+    result: TaskResult
     up_bytes: int
     rates: Rates
-    trained: int
 
 
-class Share(NamedTuple):
-    """What of it depends on the work and the samples alone.
+class _WorkShare(NamedTuple):
+    """The part of it that depends on the work and the samples alone.
 
     step_share, up_share: of a full step's time, and of the whole model's bytes.
     """
 
     batches: Batches
-    depth: int
-    steps: int
-    samples: int
+    result: TaskResult
     trained: int
     up_bytes: int
     step_share: float
     up_share: float
 
 
-def share(work: Work, samples: int, model: ModelProfile) -> Share:
+def _share(work: Work, samples: int, model: ModelProfile) -> _WorkShare:
     batches = timeline.batches_of(work.batch_size, samples)
     depth = work.depth if work.depth is not None else model.depth
     steps = batches.total(work)
     trained = batches.samples_in(steps)
-    return Share(
+    return _WorkShare(
         batches,
-        depth,
-        steps,
-        min(trained, samples),
+        TaskResult(depth, steps, 0, min(trained, samples), trained),
         trained,
         model.suffix_bytes[depth - 1],
         model.compute_share.item(depth - 1),
@@ -67,47 +60,39 @@ def share(work: Work, samples: int, model: ModelProfile) -> Share:
     )
 
 
-def whole(share: Share, pace: Pace, way: Link) -> Whole:
-    """What `timeline.carry_out` gives where nothing stops the work, whenever it begins."""
-    batches, depth, steps, samples, trained, up_bytes, step_share, up_share = share
-    return Whole(
-        way.down_s,
-        pace.sample_s * step_share * trained,
-        way.upload_s(up_share),
-        depth,
-        steps,
-        samples,
-        up_bytes,
-        timeline.rates(batches, pace, way),
-        trained,
-    )
-
-
-class Wholes:
-    """What the last work comes to, by pace and samples. link: of a pace, for the whole model."""
+class UninterruptedTasks:
+    """Cache: what the last work comes to, by pace and samples. link: of a pace, for the full model."""
 
     def __init__(self, model: ModelProfile, link: Callable[[Pace], Link]) -> None:
         self._model = model
         self._link = link
         self._work: Work | None = None
-        self._shares: dict[int, Share] = {}
-        self._known: dict[tuple[Pace, int], Whole] = {}
+        self._shares: dict[int, _WorkShare] = {}
+        self._known: dict[tuple[Pace, int], UninterruptedTask] = {}
 
-    def of(self, work: Work, samples: int, pace: Pace) -> Whole:
+    def of(self, work: Work, samples: int, pace: Pace) -> UninterruptedTask:
         """Computed, or computed before. The work is to be `unstopped`."""
         if work is not self._work:
             self._work, self._shares, self._known = work, {}, {}
         found = self._known.get((pace, samples))
         if found is None:
-            found = whole(self._share(work, samples), pace, self._link(pace))
+            share, link = self._share(work, samples), self._link(pace)
+            found = UninterruptedTask(
+                link.down_s,
+                pace.sample_s * share.step_share * share.trained,
+                link.upload_s(share.up_share),
+                share.result,
+                share.up_bytes,
+                timeline.rates(share.batches, pace, link),
+            )
             if len(self._known) < MOST:
                 self._known[pace, samples] = found
         return found
 
-    def _share(self, work: Work, samples: int) -> Share:
+    def _share(self, work: Work, samples: int) -> _WorkShare:
         found = self._shares.get(samples)
         if found is None:
-            found = share(work, samples, self._model)
+            found = _share(work, samples, self._model)
             if len(self._shares) < MOST:
                 self._shares[samples] = found
         return found

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from fedpace.core.errors import ConfigError
-from fedpace.learn.server.optimisers import ServerSettings, make_optimiser
+from fedpace.learn.server.optimisers import make_optimiser
+from fedpace.learn.settings import ServerSettings
 
 DELTAS = (0.5, -0.2)
 

@@ -1,6 +1,6 @@
 """Aggregation as a pipeline: updates that passed `checks` are weighed, combined and corrected.
 
-What comes out is the pseudo-gradient of the server optimiser (`optimisers.Slot`). A policy's Aggregate
+What comes out is the pseudo-gradient of the server optimiser (`slot.ModelSlot`). A policy's Aggregate
 names the weights and the rule, the run's ServerSettings the rest.
 """
 

@@ -1,14 +1,9 @@
-"""The server's models and their optimisers: an aggregated delta, negated, is an ordinary gradient.
+"""Server optimisers, the last step of aggregation: a delta, negated, is an ordinary gradient.
 
-Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2. There is one parameter for
-each layer; a layer that nobody trained has no gradient, so that neither it nor its moments move. The
-same holds for numbers of a layer; of Adam's bias correction the layer decides.
+Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2.
 """
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,12 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, Optimizer
 
 from fedpace.core.errors import unknown
-from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.weights import Weights
-from fedpace.learn.server.aggregate import AggregatedUpdate
 from fedpace.learn.settings import ServerSettings
-
-__all__ = ["ServerSettings", "Slot", "Yogi", "make_optimiser"]
 
 
 class Yogi(Optimizer):
@@ -75,73 +65,3 @@ def make_optimiser(settings: ServerSettings, params: Sequence[nn.Parameter]) -> 
         case other:
             names = ("fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad")
             raise unknown("server optimiser", other, names)
-
-
-class Slot:
-    """One model of the server and its optimiser, which works on copies of the layers' parameters."""
-
-    def __init__(self, layout: Layout, weights: Weights, settings: ServerSettings) -> None:
-        self._layout = layout
-        self.weights = weights
-        self._params = [nn.Parameter(layer.clone()) for layer in _by_layer(layout, weights.params)]
-        self._optimiser = make_optimiser(settings, self._params)
-
-    def step(self, combined: AggregatedUpdate, lr: float | None) -> None:
-        """Make new weights; the old ones stay as they are for those who hold them."""
-        layout, old, depth = self._layout, self.weights, combined.depth
-        start = layout.start(depth)
-        for index, param in enumerate(self._params):
-            at = layout.starts[index].params - start.params
-            touched = index >= layout.depth - depth
-            param.grad = combined.params[at : at + param.numel()].neg() if touched else None
-        usual = [group["lr"] for group in self._optimiser.param_groups]
-        for group in self._optimiser.param_groups:
-            group["lr"] = group["lr"] if lr is None else lr
-        with self._keeping(combined):
-            self._optimiser.step()
-        for group, rate in zip(self._optimiser.param_groups, usual, strict=True):
-            group["lr"] = rate
-        before = old.buffers[start.buffers :]
-        # What does not change may be infinite, as in masks, and has no way to go.
-        moved = torch.lerp(before, combined.buffers, combined.buffer_shares)
-        still = (before == combined.buffers) | (combined.buffer_shares == 0)
-        moved = torch.where(still, before, moved)
-        counters = torch.maximum(old.counters[start.counters :], combined.counters)
-        self.weights = Weights(
-            torch.cat([param.detach() for param in self._params]),
-            torch.cat([old.buffers[: start.buffers], moved]),
-            torch.cat([old.counters[: start.counters], counters]),
-        )
-
-    @contextmanager
-    def _keeping(self, combined: AggregatedUpdate) -> Iterator[None]:
-        """Around a step: numbers that nobody holds, and their moments, stay as they are."""
-        kept: list[tuple[Tensor, Tensor, Tensor]] = []
-        if combined.held is not None:
-            masks = _by_layer(self._layout, combined.held)
-            for param, held in zip(self._params, masks, strict=True):
-                moments = self._optimiser.state.get(param, {}).values()
-                for one in (param.detach(), *moments):
-                    if isinstance(one, Tensor) and one.shape == param.shape:
-                        kept.append((one, held, one.clone()))
-        yield
-        for one, held, old in kept:
-            one.copy_(torch.where(held, one, old))
-
-    def state(self) -> dict[str, Any]:
-        return {**vars(self.weights), "optimiser": copy.deepcopy(self._optimiser.state_dict())}
-
-    def load(self, state: dict[str, Any]) -> None:
-        self.weights = Weights(state["params"], state["buffers"], state["counters"])
-        with torch.no_grad():
-            for param, layer in zip(
-                self._params, _by_layer(self._layout, self.weights.params), strict=True
-            ):
-                param.copy_(layer)
-        # A copy, since the optimiser goes on to change these tensors in place.
-        self._optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
-
-
-def _by_layer(layout: Layout, params: Tensor) -> list[Tensor]:
-    marks = [start.params for start in layout.starts]
-    return [params[start:stop] for start, stop in pairwise(marks)]

@@ -14,7 +14,7 @@ from fedpace.learn.model.width import Slim
 from fedpace.learn.server.aggregate import aggregate, blend
 from fedpace.learn.server.checks import check_cut, check_effort, check_finite, check_shapes
 from fedpace.learn.server.measures import measure
-from fedpace.learn.server.optimisers import Slot
+from fedpace.learn.server.slot import ModelSlot
 from fedpace.learn.server.weigh import AggregationRule, update_places
 from fedpace.learn.settings import ServerSettings
 
@@ -41,7 +41,7 @@ class ModelStore:
         self._test = evaluate
         self._make_slim = slim
         self._slims: dict[float, Slim] = {}
-        self._slots: dict[str, Slot] = {}
+        self._slots: dict[str, ModelSlot] = {}
         self._updates: dict[int, Update] = {}
         self._slot(GLOBAL)
 
@@ -114,10 +114,10 @@ class ModelStore:
             self._updates[task] = Update(**{**values, "estimates": known})
             self._cut_layout(self._updates[task])
 
-    def _slot(self, name: str) -> Slot:
+    def _slot(self, name: str) -> ModelSlot:
         if name not in self._slots:
             server = self._server if name == GLOBAL else ServerSettings()
-            self._slots[name] = Slot(self._layout, self._initial, server)
+            self._slots[name] = ModelSlot(self._layout, self._initial, server)
         return self._slots[name]
 
     def _find(self, tasks: Sequence[int]) -> list[Update]:

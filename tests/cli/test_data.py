@@ -1,4 +1,4 @@
-"""`fedpace data` as a user meets it: in a process of its own."""
+"""`fedpace data` as a user meets it."""
 
 import hashlib
 import os
@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from fedpace.cli.main import app
 from fedpace.data.downloads import catalogue
 from fedpace.data.downloads.catalogue import FileSet, KnownDataset, PublishedFile
-from tests.cli.test_main import COMMAND
+from tests.cli.command import COMMAND
+from tests.cli.command import fedpace as run
 from tests.loopback import serving
 from tests.shared_data import real_data
 
@@ -21,15 +22,9 @@ CONTENT = b"seven and eight"
 
 
 def fedpace(root, *arguments, **variables):
-    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-    return subprocess.run(
-        [*COMMAND, "data", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=environment | {"FEDPACE_DATA": str(root), "COLUMNS": "80"} | variables,
-    )
+    proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
+    environment = proxies | {"FEDPACE_DATA": str(root), "COLUMNS": "80"} | variables
+    return run(".", "data", *arguments, environment=environment)
 
 
 @pytest.fixture

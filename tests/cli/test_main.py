@@ -1,26 +1,21 @@
-"""The command line as a user meets it: in a process of its own."""
+"""The command line as a user meets it: what it prints, writes and answers to the shell."""
 
 import json
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
-START = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-from fedpace.cli.main import main
-main()
-"""
-COMMAND = (sys.executable, "-c", START)
+from tests.cli.command import COMMAND, fedpace, fedpace_process, succeeded
+
 CONFIG = """
 name = "Small test"
 clients = 12
 policy = "timelyfl"
 [task]
-kind = "fashion-mnist"
+kind = "idx"
+folder = "{clothes}"
 model = "mlp"
 [train]
 lr = 0.1
@@ -38,29 +33,18 @@ targets = [0.2]
 
 
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "config.toml").write_text(CONFIG)
+def folder(tmp_path, clothes):
+    """Holds two configs: one that trains, and one that has nothing to train, which needs no torch."""
+    (tmp_path / "config.toml").write_text(CONFIG.format(clothes=clothes))
+    start, end = CONFIG.index("[task]"), CONFIG.index("[train]")
+    (tmp_path / "timing.toml").write_text(f'{CONFIG[:start]}[task]\nkind = "timing"\n{CONFIG[end:]}')
     return tmp_path
 
 
-def fedpace(folder, *arguments):
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
-def succeeded(done):
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_run_leaves_journal_weights_table_and_figure(folder):
-    out = succeeded(fedpace(folder, "run", "config.toml", "--out", "result", "--set", "stop.rounds=3"))
+    out = succeeded(
+        fedpace_process(folder, "run", "config.toml", "--out", "result", "--set", "stop.rounds=3")
+    )
     names = {path.name for path in (folder / "result").iterdir()}
     assert names == {
         "journal.jsonl",
@@ -93,12 +77,12 @@ def test_compare_runs_all_policies_with_the_same_seeds(folder):
 
 
 def test_a_report_counts_only_the_runs_that_were_asked_for(folder):
-    arguments = ["compare", "config.toml", "--out", "all", "--set", "timing_only=true"]
+    arguments = ["compare", "timing.toml", "--out", "all", "--jobs", "1"]
     succeeded(fedpace(folder, *arguments))
     succeeded(fedpace(folder, *arguments, "--overwrite", "--policies", "sync", "--seeds", "1"))
     runs = json.loads((folder / "all/report.json").read_text())["runs"]
     assert {label: len(group) for label, group in runs.items()} == {"sync": 1}
-    succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "all/twin"))
+    succeeded(fedpace(folder, "run", "timing.toml", "--out", "all/twin"))
     done = fedpace(folder, "report", "all")
     assert done.returncode == 2
     assert "are both timelyfl with seed 0" in done.stderr
@@ -116,7 +100,7 @@ def test_a_run_that_fails_in_a_comparison_is_named(folder):
         "from fedpace.core.policy import Policy\n\n\nclass Failing(Policy):\n"
         "    def on_started(self, event):\n        raise ValueError('no luck')\n"
     )
-    arguments = ["compare", "config.toml", "--set", "policies.bad.use=failing:Failing", "--seeds", "1"]
+    arguments = ["compare", "timing.toml", "--set", "policies.bad.use=failing:Failing", "--seeds", "1"]
     done = fedpace(folder, *arguments, "--policies", "bad,sync", "--out", "all")
     assert done.returncode == 2
     assert "bad, seed 0: policy Failing failed at Started" in done.stderr
@@ -124,16 +108,17 @@ def test_a_run_that_fails_in_a_comparison_is_named(folder):
 
 
 def test_a_finished_comparison_resumes_to_its_own_report_without_running(folder):
-    succeeded(fedpace(folder, "compare", "config.toml", "--out", "all", "--seeds", "1"))
+    arguments = ["compare", "timing.toml", "--out", "all", "--seeds", "1", "--jobs", "1"]
+    succeeded(fedpace(folder, *arguments))
     before = (folder / "all/sync/seed-0/journal.jsonl").stat().st_mtime_ns
-    succeeded(fedpace(folder, "compare", "config.toml", "--out", "all", "--seeds", "1", "--resume"))
+    succeeded(fedpace(folder, *arguments, "--resume"))
     assert (folder / "all/sync/seed-0/journal.jsonl").stat().st_mtime_ns == before
 
 
 def test_what_is_set_on_the_command_line_beats_the_policys_own_table(folder):
-    with (folder / "config.toml").open("a") as file:
+    with (folder / "timing.toml").open("a") as file:
         file.write("[policies.own]\nuse = 'sync'\nstop.rounds = 50\n")
-    arguments = ["run", "config.toml", "--policy", "own", "--timing-only", "--out", "own"]
+    arguments = ["run", "timing.toml", "--policy", "own", "--out", "own"]
     succeeded(fedpace(folder, *arguments, "--set", "stop.rounds=2"))
     assert '"rounds": 2,' in (folder / "own/report.json").read_text()
 
@@ -213,6 +198,13 @@ def test_a_mistake_is_one_line_with_exit_code_2_and_nothing_is_left_behind(
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+def test_a_process_of_its_own_gives_the_shell_the_same_line_and_exit_code(folder):
+    arguments = ["run", "config.toml", "--set", "stop.round=3"]
+    own = fedpace_process(folder, *arguments)
+    assert (own.returncode, own.stdout, own.stderr) == fedpace(folder, *arguments)
+    assert "did you mean 'rounds'" in own.stderr
+
+
 def test_a_label_cannot_lead_out_of_the_folder(folder):
     done = fedpace(
         folder, "compare", "config.toml", "--set", 'policies."../x".use=sync', "--policies", "../x"
@@ -241,7 +233,7 @@ def test_ctrl_c_says_how_to_go_on(folder):
 
 
 def test_a_journal_that_breaks_off_at_a_line_end_is_not_taken_for_a_run(folder):
-    succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "result"))
+    succeeded(fedpace(folder, "run", "timing.toml", "--out", "result"))
     journal = folder / "result/journal.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
     done = fedpace(folder, "report", "result")
@@ -250,7 +242,7 @@ def test_a_journal_that_breaks_off_at_a_line_end_is_not_taken_for_a_run(folder):
 
 
 def test_a_broken_journal_is_named_with_its_line(folder):
-    succeeded(fedpace(folder, "run", "config.toml", "--timing-only", "--out", "result"))
+    succeeded(fedpace(folder, "run", "timing.toml", "--out", "result"))
     journal = folder / "result/journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-30])
     done = fedpace(folder, "report", "result")

@@ -1,6 +1,5 @@
 """`fedpace plan` as a user meets it."""
 
-import subprocess
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +12,7 @@ from fedpace.cli.plan import DeadlinesFile
 from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
 from fedpace.planning.deadlines import choose_rounds, plan_deadlines, smallest_budget
-from tests.cli.test_main import COMMAND
+from tests.cli.command import fedpace
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "plans" / "deadlines.toml"
 SMALL = """
@@ -67,14 +66,8 @@ def refusal(done):
 
 
 def test_the_example_is_planned_drawn_and_written_down(tmp_path):
-    done = subprocess.run(
-        [*COMMAND, "plan", "deadlines", str(EXAMPLE), "--out", "new/plan.png", "--csv", "plan.csv"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    arguments = ["plan", "deadlines", str(EXAMPLE), "--out", "new/plan.png", "--csv", "plan.csv"]
+    done = fedpace(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
@@ -87,14 +80,8 @@ def test_the_example_is_planned_drawn_and_written_down(tmp_path):
 
 
 def test_a_budget_that_is_too_small_is_one_line_with_the_smallest(tmp_path):
-    done = subprocess.run(
-        [*COMMAND, "plan", "deadlines", str(EXAMPLE), "--set", "budget_s=900", "--csv", "plan.csv"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    arguments = ["plan", "deadlines", str(EXAMPLE), "--set", "budget_s=900", "--csv", "plan.csv"]
+    done = fedpace(tmp_path, *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

@@ -1,6 +1,5 @@
 """`fedpace plan coopt` as a user meets it."""
 
-import subprocess
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +18,7 @@ from fedpace.planning.coopt import (
     plan_gpu,
     plan_uniform,
 )
-from tests.cli.test_main import COMMAND
+from tests.cli.command import fedpace
 from tests.cli.test_plan import refusal, setting, succeeded
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "plans" / "coopt.toml"
@@ -63,14 +62,7 @@ def coopt(path, *arguments):
 
 
 def outside(folder, *arguments):
-    return subprocess.run(
-        [*COMMAND, "plan", "coopt", str(EXAMPLE), *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return fedpace(folder, "plan", "coopt", str(EXAMPLE), *arguments)
 
 
 def test_the_example_is_planned_drawn_and_written_down(tmp_path):

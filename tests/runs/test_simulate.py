@@ -225,7 +225,7 @@ def test_a_task_of_ones_own_may_come_divided(small):
             {"fleet": {"kind": "explicit", "compute_s": [1.0], "changes": CHANGE}},
             r"fleet.changes is \{",
         ),
-        ({"partition": {"min_samples": 5000}}, r"set min_samples to 1000 at most"),
+        ({"partition": {"min_samples": 5000}}, r"set min_samples to 300 at most"),
         ({"partition": {"kind": "class", "max_classes": 11}}, r"max_classes is 11, but there are 10"),
         ({"partition": {"alpha": "tiny"}}, r"partition.alpha is 'tiny'"),
         ({"stop": {"rounds": 0}}, r"rounds is 0"),

@@ -286,12 +286,13 @@ def updates_of(result):
 def test_every_policy_runs_on_data_that_arrives(small, policy):
     small |= {
         "policy": policy,
-        "task": {"kind": "timing", "samples": 150, "layers": 4},
         "stream": STREAM,
         "stop": {"rounds": 40 if policy in ("fedasync", "fedcompass") else 8},
     }
     if policy in ("dynamite", "dynamic_tau"):  # which measure what they plan with
-        small |= {"task": {"kind": "fashion-mnist", "model": "mlp"}, "partition": {"min_samples": 150}}
+        small |= {"partition": {"min_samples": 150}}
+    else:
+        small |= {"task": {"kind": "timing", "samples": 150, "layers": 4}}
     events = updates_of(fedpace.simulate(small))
     assert all(event.result.samples <= min(event.result.seen, 50) for event in events)
     assert all(min(event.result.seen, 150) == min(20 + 15 * event.version, 150) for event in events)
@@ -348,6 +349,7 @@ def test_a_stream_of_the_config_is_checked_where_it_stands(small):
 
 def test_a_buffer_that_forgets_and_one_that_does_not_learn_different_things(small):
     small |= {"policy": "sync", "evaluate": {"every_rounds": 9}, "stop": {"rounds": 9}}
+    small["task"] = {"kind": "fashion-mnist", "model": "mlp"}
     stream = {"arrival": "smooth", "amount": 100, "buffer": 100, "content": "continuous"}
     small["partition"] = {"kind": "iid"}
     best = {

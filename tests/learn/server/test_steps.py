@@ -1,8 +1,11 @@
 """Each step of aggregation by itself: weigh, sum, combine, correct."""
 
+from typing import get_args, get_type_hints
+
 import pytest
 import torch
 
+from fedpace.core.commands import Aggregate
 from fedpace.core.errors import PolicyError
 from fedpace.learn.server.combine import (
     COMBINERS,
@@ -15,7 +18,7 @@ from fedpace.learn.server.combine import (
 )
 from fedpace.learn.server.correct import correct_missed, restore_effort
 from fedpace.learn.server.sums import CarriedSpan, Contributions, add_scaled, divisor
-from fedpace.learn.server.weigh import AggregationRule, update_places, weigh
+from fedpace.learn.server.weigh import AggregationRule, find_places, weigh
 from tests.learn.server.test_combining_widths import END, LAYOUT, SLIMS, update
 
 CPU = torch.device("cpu")
@@ -45,7 +48,7 @@ def test_places_and_lags_are_those_of_the_numbers_that_an_update_carries():
     lag = torch.randn(END.params)
     for one in (DEEP, SHALLOW, THIN):
         whole, own = weighed([DEEP, one], [1.0, 1.0], [None, lag])
-        at, statistics = update_places(LAYOUT, one, SLIMS)
+        at, statistics = find_places(LAYOUT, one.depth, one.width, SLIMS)
         assert torch.equal(own.lag, lag[at])
         assert torch.equal(torch.arange(END.params)[own.params_at], torch.arange(END.params)[at])
         assert len(torch.arange(END.buffers)[statistics]) == len(one.buffers)
@@ -109,7 +112,7 @@ def test_a_mix_adds_how_far_the_downloaded_models_are_away(other):
     lag = torch.randn(END.params)
     found = mix(carried([DEEP, other], [0.5, 0.25], [None, lag], name="mix"))
     expected = weighted_sum(carried([DEEP, other], [0.5, 0.25]))
-    at, _ = update_places(LAYOUT, other, SLIMS)
+    at, _ = find_places(LAYOUT, other.depth, other.width, SLIMS)
     expected[at] += 0.25 * lag[at].double()
     assert torch.allclose(found, expected, rtol=1e-12)
 
@@ -142,6 +145,10 @@ def test_missed_layers_are_divided_by_the_chance_that_somebody_carries_them():
 def test_a_rule_that_does_not_exist_is_refused_with_the_nearest_one():
     with pytest.raises(PolicyError, match=r"there is no rule 'men' \(did you mean 'mean'"):
         find_combiner("men")
+
+
+def test_the_rules_that_a_policy_may_name_are_those_of_the_table():
+    assert set(get_args(get_type_hints(Aggregate)["rule"])) == set(COMBINERS)
 
 
 @pytest.mark.parametrize("name", COMBINERS)

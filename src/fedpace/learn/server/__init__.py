@@ -1,1 +1,1 @@
-"""The server's models: aggregation, server optimisers, evaluation."""
+"""The model server: aggregation as a pipeline, server optimisers, evaluation."""

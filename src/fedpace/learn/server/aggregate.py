@@ -4,7 +4,7 @@ What comes out is the pseudo-gradient of the server optimiser (`slot.ModelSlot`)
 names the weights and the rule, the run's ServerSettings the rest.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ from fedpace.learn.model.width import Slim
 from fedpace.learn.server.combine import check_weights, find_combiner, mean_buffers
 from fedpace.learn.server.correct import correct_missed
 from fedpace.learn.server.sums import Contributions
-from fedpace.learn.server.weigh import MEAN, AggregationRule, WeightedUpdate, weigh
+from fedpace.learn.server.weigh import MEAN, AggregationRule, WeightedUpdate, common_device, weigh
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,8 @@ def aggregate(
     """
     check_weights(rule.name, len(updates), weights, len(lags))
     check_missed(rule.missed, rule.name, rule.missing, layout.depth)
-    device = _device_of(update for update, weight in zip(updates, weights, strict=True) if weight)
+    given = (update.params for update, weight in zip(updates, weights, strict=True) if weight)
+    device = common_device(given)
     weighted = weigh(layout, updates, weights, rule, lags, slims or {}, device)
     carried = Contributions(layout, weighted, rule, device)
     params = find_combiner(rule.name).combine(carried)
@@ -99,9 +100,3 @@ def blend(
     return AggregatedUpdate(
         layout.depth, delta, buffers.float(), torch.ones_like(now.buffers), counters
     )
-
-
-def _device_of(updates: Iterable[Update]) -> torch.device:
-    """The first device that is not the CPU, as long as there is one."""
-    devices = (update.params.device for update in updates)
-    return next((one for one in devices if one.type != "cpu"), torch.device("cpu"))

@@ -11,7 +11,7 @@ from fedpace.learn.tasks.task import Task
 
 
 class Evaluator:
-    """Tests weights in a model of its own."""
+    """Computes accuracy and loss of weights, in a model of its own."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Evaluator:
         self._samples = [one.to(self._device) for one in task.test]
 
     def __call__(self, weights: Weights) -> tuple[float, float]:
-        """(share of correct answers, mean loss a sample)."""
+        """The share of correct answers, and the mean loss a sample."""
         self._bound.load(weights.on(self._device))
         answers = 0
         sizes, correct, losses = [], [], []

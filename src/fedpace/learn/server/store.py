@@ -15,7 +15,7 @@ from fedpace.learn.server.aggregate import aggregate, blend
 from fedpace.learn.server.checks import check_cut, check_effort, check_finite, check_shapes
 from fedpace.learn.server.measures import measure
 from fedpace.learn.server.slot import ModelSlot
-from fedpace.learn.server.weigh import AggregationRule, update_places
+from fedpace.learn.server.weigh import AggregationRule, find_places
 from fedpace.learn.settings import ServerSettings
 
 
@@ -145,7 +145,7 @@ class ModelStore:
         check_cut(task, update, self._layout)
         check_effort(task, update)
         check_shapes(task, update, self._cut_layout(update))
-        _, places = update_places(self._layout, update, self._slims)
+        _, places = find_places(self._layout, update.depth, update.width, self._slims)
         check_finite(task, update, self.weights().buffers, places)
 
 

@@ -1,6 +1,6 @@
 """Updates with their weights and places: the step of aggregation before any sum."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -69,7 +69,7 @@ def weigh(
     for update, weight, lag in given:
         cut = update.depth, update.width
         if cut not in places:
-            at = update_places(layout, update, slims)
+            at = find_places(layout, *cut, slims)
             places[cut] = _within(at[0], start.params, device), _within(at[1], start.buffers, device)
         factor = weight / update.effort if rule.normalise else weight
         lag = None if lag is None else lag.to(device)[start.params :][places[cut][0]]
@@ -82,19 +82,22 @@ def _within(at: Places, start: int, device: torch.device) -> Places:
     return slice(at.start - start, None) if isinstance(at, slice) else at.to(device) - start
 
 
-def update_places(layout: Layout, update: Update, slims: Mapping[float, Slim]) -> tuple[Places, Places]:
-    """Where the update's parameters and buffers are among the full model's."""
-    if update.width not in (None, 1.0):
-        return thin_places(update.width, slims)
-    start = layout.start(update.depth)
-    return slice(start.params, None), slice(start.buffers, None)
-
-
-def thin_places(width: float | None, slims: Mapping[float, Slim]) -> tuple[Tensor, Tensor]:
-    """Where the thinner model's parameters and buffers are among the full model's."""
+def find_places(
+    layout: Layout, depth: int, width: float | None, slims: Mapping[float, Slim]
+) -> tuple[Places, Places]:
+    """Where parameters and buffers of a part of the model are among all of them."""
+    if width in (None, 1.0):
+        start = layout.start(depth)
+        return slice(start.params, None), slice(start.buffers, None)
     slim = None if width is None else slims.get(width)
     if slim is None:
         raise PolicyError(
             f"an update has width {width}, but known are {sorted(slims)}; give its thinner model"
         )
     return slim.params, slim.buffers
+
+
+def common_device(vectors: Iterable[Tensor]) -> torch.device:
+    """The first device other than the CPU, if there is one."""
+    devices = (vector.device for vector in vectors)
+    return next((one for one in devices if one.type != "cpu"), torch.device("cpu"))

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedpace.cli.main import app
-from fedpace.cli.plan_coopt import CooptFile
+from fedpace.cli.plan import CooptFile
 from fedpace.planning.coopt import (
     CooptBudget,
     CooptClients,

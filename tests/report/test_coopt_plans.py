@@ -17,9 +17,9 @@ from fedpace.planning.coopt import (
     plan_coopt,
     plan_uniform,
 )
-from fedpace.report import coopt_figures
-from fedpace.report.coopt_figures import figure
-from fedpace.report.coopt_plans import at_cap, headline, shown, table, terms, warnings, write_csv
+from fedpace.report import figures
+from fedpace.report.coopt_figures import draw_coopt_plan
+from fedpace.report.coopt_plans import at_cap, headline, shown, split_bounds, table, warnings, write_csv
 from tests.planning.coopt_cases import FLEET, KNOWN, at_random
 
 BUDGET = CooptBudget(100, deadline_s=800, money=900, sample_cost=0.02)
@@ -42,7 +42,7 @@ def test_the_terms_add_up_to_the_bounds_however_large_one_is(how):
     wild = replace(PROBLEM, constants=replace(KNOWN, step=0.15, divergence=50.0))
     for problem in (PROBLEM, wild):
         best, each = all_plans(problem, how)
-        split = terms(each)
+        split = split_bounds(each)
         np.testing.assert_allclose(split.gap + split.drift + split.noise, best.bounds, rtol=1e-12)
         assert split.drift[0] == 0
         assert (split.noise > 0).all()
@@ -161,11 +161,11 @@ def test_the_csv_holds_every_tau_and_its_batches(found, tmp_path):
 @pytest.fixture
 def said(monkeypatch, tmp_path):
     """Everything that is written into the figure: its SVG with text kept as text."""
-    style = coopt_figures.style()
-    monkeypatch.setattr(coopt_figures, "style", lambda: style | {"svg.fonttype": "none"})
+    style = figures.style()
+    monkeypatch.setattr(figures, "style", lambda: style | {"svg.fonttype": "none"})
 
     def draw(best, each):
-        figure(best, each, tmp_path / "plan.svg", "Four phones")
+        draw_coopt_plan(best, each, tmp_path / "plan.svg", "Four phones")
         return (tmp_path / "plan.svg").read_text(encoding="utf-8")
 
     return draw
@@ -214,7 +214,7 @@ def test_a_plan_of_one_tau_for_one_client_can_be_drawn(said):
 def test_the_same_plan_gives_the_same_bytes_and_leaves_matplotlib_alone(found, tmp_path):
     before = dict(matplotlib.rcParams)
     for name in ("a.png", "b.png", "a.svg", "b.svg"):
-        figure(*found, tmp_path / name, "a")
+        draw_coopt_plan(*found, tmp_path / name, "a")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert len(list(tmp_path.iterdir())) == 4
@@ -223,4 +223,4 @@ def test_the_same_plan_gives_the_same_bytes_and_leaves_matplotlib_alone(found, t
 
 def test_only_pictures_that_can_be_made_are_accepted(found, tmp_path):
     with pytest.raises(ConfigError, match=r"ends in \.png or \.svg"):
-        figure(*found, tmp_path / "plan.pdf", "a")
+        draw_coopt_plan(*found, tmp_path / "plan.pdf", "a")

@@ -3,7 +3,7 @@ import pytest
 
 from fedpace.core.errors import ConfigError
 from fedpace.report import figures
-from fedpace.report.figures import figure
+from fedpace.report.figures import draw_comparison
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -37,7 +37,7 @@ def svg_text(path):
 
 def test_a_figure_is_written_as_png_and_svg_and_nothing_else(runs, tmp_path):
     stem = tmp_path / "new" / "figure.v1"
-    paths = figure({"timelyfl": runs(3), "sync": runs(3, rounds=2)}, stem, "64 phones")
+    paths = draw_comparison({"timelyfl": runs(3), "sync": runs(3, rounds=2)}, stem, "64 phones")
     assert paths == [tmp_path / "new" / "figure.v1.png", tmp_path / "new" / "figure.v1.svg"]
     assert sorted(paths) == sorted((tmp_path / "new").iterdir())
     assert paths[0].read_bytes().startswith(PNG)
@@ -46,8 +46,8 @@ def test_a_figure_is_written_as_png_and_svg_and_nothing_else(runs, tmp_path):
 
 def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
     groups = {"timelyfl": runs(2), "sync": runs(2)}
-    first = [path.read_bytes() for path in figure(groups, tmp_path / "a")]
-    second = [path.read_bytes() for path in figure(groups, tmp_path / "b")]
+    first = [path.read_bytes() for path in draw_comparison(groups, tmp_path / "a")]
+    second = [path.read_bytes() for path in draw_comparison(groups, tmp_path / "b")]
     assert first == second
     assert b"<dc:date>" not in first[1]
 
@@ -56,7 +56,7 @@ def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_each_label_has_its_colour_in_every_panel(runs, tmp_path, policies, seeds):
     groups = {f"policy {i}": runs(seeds, rounds=4 + 30 * i) for i in range(policies)}
-    text = svg_text(figure(groups, tmp_path / "figure")[1])
+    text = svg_text(draw_comparison(groups, tmp_path / "figure")[1])
     for colour in figures.COLOURS[:policies]:
         assert text.count(colour.lower()) >= 3
     for colour in figures.COLOURS[policies:6]:
@@ -68,7 +68,7 @@ def said(monkeypatch):
     """Everything that is written into the figure: its SVG with text kept as text."""
     style = figures.style()
     monkeypatch.setattr(figures, "style", lambda: style | {"svg.fonttype": "none"})
-    return lambda groups, stem, title=None: svg_text(figure(groups, stem, title)[1])
+    return lambda groups, stem, title=None: svg_text(draw_comparison(groups, stem, title)[1])
 
 
 def test_axes_have_names_and_units(runs, said, tmp_path):
@@ -137,7 +137,7 @@ def test_a_label_is_text_and_no_formula(runs, said, tmp_path):
 
 def test_drawing_leaves_the_settings_of_matplotlib_alone(runs, tmp_path):
     before = dict(matplotlib.rcParams)
-    figure({"a": runs()}, tmp_path / "f")
+    draw_comparison({"a": runs()}, tmp_path / "f")
     assert dict(matplotlib.rcParams) == before
 
 
@@ -147,14 +147,14 @@ def test_a_figure_that_fails_leaves_nothing_behind(runs, tmp_path, monkeypatch):
 
     monkeypatch.setattr("fedpace.core.host.os.replace", broken)
     with pytest.raises(OSError, match="disk full"):
-        figure({"a": runs()}, tmp_path / "f")
+        draw_comparison({"a": runs()}, tmp_path / "f")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_input_that_cannot_be_drawn_is_refused(runs, tmp_path):
     with pytest.raises(ConfigError, match="no runs to draw"):
-        figure({}, tmp_path / "f")
+        draw_comparison({}, tmp_path / "f")
     with pytest.raises(ConfigError, match="no runs under 'a'"):
-        figure({"a": []}, tmp_path / "f")
+        draw_comparison({"a": []}, tmp_path / "f")
     with pytest.raises(ConfigError, match="8 labels to draw, but only 7 colours"):
-        figure({str(i): runs() for i in range(8)}, tmp_path / "f")
+        draw_comparison({str(i): runs() for i in range(8)}, tmp_path / "f")

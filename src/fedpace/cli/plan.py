@@ -1,34 +1,52 @@
-"""`fedpace plan`: what the planners say about a problem in a file, without a run."""
+"""`fedpace plan deadlines | coopt`: the planners' answers to a problem in a file, without a run."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeVar
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from fedpace.cli.plan_coopt import coopt
 from fedpace.core.errors import ConfigError
 from fedpace.core.schedule import check_steps, step_size
+from fedpace.planning.coopt import (
+    CooptBudget,
+    CooptClients,
+    CooptConstants,
+    CooptPlan,
+    CooptProblem,
+    plan_coopt,
+    plan_gpu,
+    plan_uniform,
+)
 from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
 from fedpace.planning.deadlines import DeadlinePlan, choose_rounds, plan_deadlines
-from fedpace.report import plans
+from fedpace.report import coopt_plans, deadline_plans
 from fedpace.runs import config as configs
+
+P = TypeVar("P")
 
 app = typer.Typer(
     help="Plan ahead: what the planners of policies answer to a problem that you describe.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command()(coopt)
 
 ProblemFile = Annotated[
-    Path,
-    typer.Argument(metavar="PROBLEM.toml", help="The problem, such as configs/plans/deadlines.toml."),
+    Path, typer.Argument(metavar="PROBLEM.toml", help="The problem, such as those in configs/plans.")
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget_s=900."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as name=Trial."),
+]
+FigurePath = Annotated[
+    Path | None, typer.Option(metavar="FIGURE.png", help="Draw the plan, as .png or .svg.")
+]
+CsvPath = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Write the whole plan as comma-separated values."),
 ]
 
 
@@ -90,14 +108,7 @@ class DeadlinesFile:
 
 @app.command()
 def deadlines(
-    problem: ProblemFile,
-    set_: Set = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FIGURE.png", help="Draw the plan, as .png or .svg.")
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all rounds as comma-separated values.")
-    ] = None,
+    problem: ProblemFile, set_: Set = None, out: FigurePath = None, csv: CsvPath = None
 ) -> None:
     """Deadlines and batches that make the most of a time budget (ADEL-FL).
 
@@ -128,23 +139,130 @@ def deadlines(
       gradient, one number or one a user), heterogeneity, distance (squared, of
       the first model from the optimum)
     """
-    if out is not None:
-        from fedpace.report.plan_figures import check_name
-
-        check_name(out)
-    wanted = configs.build(DeadlinesFile, configs.read(problem, set_ or []), "")
+    wanted = _read(DeadlinesFile, problem, set_, out)
     found = wanted.plan()
-    console = Console(highlight=False)
     most = wanted.problem.rounds if wanted.choose_rounds else None
-    console.print(plans.headline(found, most), markup=False)
-    console.print(plans.table(found))
-    for warning in plans.warnings(found):
-        console.print(f"warning: {warning}", markup=False)
-    if csv is not None:
-        plans.write_csv(found, csv)
-        console.print(str(csv), markup=False, soft_wrap=True)
-    if out is not None:
-        from fedpace.report.plan_figures import figure
 
-        figure(found, out, wanted.name)
-        console.print(str(out), markup=False, soft_wrap=True)
+    def draw(path: Path) -> None:
+        from fedpace.report.deadline_figures import draw_deadline_plan
+
+        draw_deadline_plan(found, path, wanted.name)
+
+    _show(
+        deadline_plans.headline(found, most),
+        deadline_plans.table(found),
+        deadline_plans.warnings(found),
+        (csv, lambda path: deadline_plans.write_csv(found, path)),
+        (out, draw),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CooptFile:
+    """A problem for `fedpace plan coopt`; `clients`, `constants` and `budget` are tables."""
+
+    clients: CooptClients
+    constants: CooptConstants
+    budget: CooptBudget
+    name: str = "Local steps and batches"
+    method: Literal["exact", "uniform", "gpu"] = "exact"
+    tau_min: int = 1
+    tau_max: int = 50
+    step_s: float | tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.method == "gpu") != (self.step_s is not None):
+            raise ConfigError(
+                f"method is {self.method!r} and step_s {self.step_s}; give step_s, the seconds of a "
+                "local step, with method 'gpu' only"
+            )
+
+    def plan(self, tau: int | None = None) -> CooptPlan:
+        """The plan; tau: with that number of local steps."""
+        least, most = (self.tau_min, self.tau_max) if tau is None else (tau, tau)
+        problem = CooptProblem(self.clients, self.constants, self.budget, most, least)
+        if self.step_s is not None:
+            return plan_gpu(problem, self.step_s)
+        return plan_uniform(problem) if self.method == "uniform" else plan_coopt(problem)
+
+
+@app.command()
+def coopt(problem: ProblemFile, set_: Set = None, out: FigurePath = None, csv: CsvPath = None) -> None:
+    """Local steps and batches that make the most of time and money (CoOptFL, DYNAMITE's planner).
+
+    Every round all clients take tau local steps, each with a batch of its own size. The plan sets both
+    such that the bound on the loss after the last round is smallest, within a deadline for all rounds
+    and a sum of money. Budgets that are too small are refused with the smallest that work.
+
+    \b
+    Keys of the problem:
+      method            "exact": every client has its own batch; "uniform": one
+                        size for all; "gpu": a step takes step_s, whatever the
+                        batch ["exact"]
+      step_s            with "gpu": seconds of a local step, for all or a list
+      tau_min, tau_max  limits of the local steps in a round [1, 50]
+      name              heading of the figure
+    \b
+    [budget]:
+      rounds            rounds, all of which are alike
+      deadline_s        seconds for all of them together [no limit]
+      money             what all of them may cost together [no limit]
+      sample_cost       of one sample in one step, for all or a list [0]
+      round_cost        of a round [0]
+    \b
+    [clients], lists with one entry a client:
+      samples           samples that its weight in the model follows
+      variance          of the gradient of one sample
+      samples_per_s     samples trained a second (not used with "gpu")
+      link_s            seconds for transfers in a round
+      stored            samples that it can draw a batch from [all]
+      extra_steps       steps that a round takes the time of besides tau [0]
+    \b
+    [constants] of the loss and the step:
+      quadratic, smoothness, curvature (Polyak-Lojasiewicz), divergence (of the
+      clients' gradients from the global one), step, gap (of the first model's
+      loss to the smallest), alignment [1]
+    """
+    wanted = _read(CooptFile, problem, set_, out)
+    found = wanted.plan()
+    each = [wanted.plan(tau) for tau in found.taus.tolist()]
+
+    def draw(path: Path) -> None:
+        from fedpace.report.coopt_figures import draw_coopt_plan
+
+        draw_coopt_plan(found, each, path, wanted.name)
+
+    _show(
+        coopt_plans.headline(found),
+        coopt_plans.table(found, each),
+        coopt_plans.warnings(found),
+        (csv, lambda path: coopt_plans.write_csv(found, each, path)),
+        (out, draw),
+    )
+
+
+def _read(kind: type[P], problem: Path, overrides: list[str] | None, out: Path | None) -> P:
+    """Read a problem; a figure's name that cannot be written is refused before anything is computed."""
+    if out is not None:
+        from fedpace.report.figures import check_figure_name
+
+        check_figure_name(out)
+    return configs.build(kind, configs.read(problem, overrides or []), "")
+
+
+def _show(
+    headline: str,
+    table: Table,
+    warnings: Iterable[str],
+    *files: tuple[Path | None, Callable[[Path], None]],
+) -> None:
+    """Print a plan, and write it to those of the files that have a path."""
+    console = Console(highlight=False)
+    console.print(headline, markup=False)
+    console.print(table)
+    for warning in warnings:
+        console.print(f"warning: {warning}", markup=False)
+    for path, write in files:
+        if path is not None:
+            write(path)
+            console.print(str(path), markup=False, soft_wrap=True)

@@ -60,9 +60,9 @@ def write_report(
     write_whole(folder / "report.json", json.dumps(values, indent=1))
     paths = [folder / "report.md", folder / "report.json"]
     if len(groups) <= MOST_LABELS:
-        from fedpace.report.figures import figure  # matplotlib takes a second to import
+        from fedpace.report.figures import draw_comparison  # matplotlib takes a second to import
 
-        paths += figure(groups, folder / "figure", title)
+        paths += draw_comparison(groups, folder / "figure", title)
     else:
         console.print(f"no figure: more than {MOST_LABELS} labels cannot be told apart in one")
     for path in paths:
@@ -71,7 +71,7 @@ def write_report(
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What the last report of a folder was about."""
+    """Title, targets and order of labels of a report."""
 
     title: str | None = None
     targets: tuple[float, ...] = ()
@@ -79,7 +79,7 @@ class ReportOptions:
 
 
 def last_report_options(folder: Path) -> ReportOptions:
-    """Title, targets and order of the folder's report.json; nothing where there is none to read."""
+    """Options of the folder's report.json; none where there is no such file to read."""
     try:
         values = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         return ReportOptions(values["title"], tuple(values["targets"]), tuple(values["runs"]))

@@ -1,45 +1,35 @@
-"""A plan of CoOptFL as a figure: the bound over tau, and the batches of the clients."""
+"""The figure of a CoOptFL plan: the bound over tau, and the batches of the clients."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator
 
 from fedpace.planning.coopt import CooptPlan
-from fedpace.report.coopt_plans import Terms, terms
+from fedpace.report.coopt_plans import BoundTerms, split_bounds
 from fedpace.report.curves import thin
-from fedpace.report.figures import COLOURS, save, style
+from fedpace.report.deadline_figures import POINTS
+from fedpace.report.figures import COLOURS, batch_scale, log_scale, plan_figure
 from fedpace.report.panels import FAINT
-from fedpace.report.plan_figures import POINTS, check_name
 
 SINGLE = 50
-"""So many clients are drawn one by one, more of them as a curve."""
+"""Clients that are drawn one by one, at most; more of them are a curve."""
 _WORST = 1e6
-"""No bound that is as many times the smallest one is drawn."""
+"""Bounds that exceed the smallest this many times are not drawn."""
 _ABOVE = 24
 """Points between axes and title, for the legend, which would hide curves elsewhere."""
 
 
-def figure(plan: CooptPlan, each: Sequence[CooptPlan], path: Path, title: str) -> None:
+def draw_coopt_plan(plan: CooptPlan, each: Sequence[CooptPlan], path: Path, title: str) -> None:
     """Draw the plan to `path`, a PNG or an SVG by its name; `each` is the best plan for every tau."""
-    check_name(path)
-    with matplotlib.rc_context(style()):
-        layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.04)
-        drawing = Figure(figsize=(11.6, 4.7), layout=layout, facecolor="white")
-        left, right = drawing.subplots(1, 2)
-        _bound(left, plan, terms(each))
+    with plan_figure(path, title, _note(plan), rows=1, height=4.7) as (left, right):
+        _bound(left, plan, split_bounds(each))
         _batches(right, plan)
-        drawing.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
-        drawing.supxlabel(_note(plan), x=0.99, ha="right", fontsize=8.5, color=FAINT)
-        save(drawing, path.with_suffix(""), path.suffix[1:])
 
 
-def _bound(axes: Axes, plan: CooptPlan, found: Terms) -> None:
+def _bound(axes: Axes, plan: CooptPlan, found: BoundTerms) -> None:
     axes.set_title(f"(a) Bound of the loss: {plan.bound:.3g} with tau = {plan.tau}", pad=_ABOVE)
     # What is far worse than the best would leave no room for the best.
     some = np.isfinite(plan.bounds) & (plan.bounds <= _WORST * plan.bound)
@@ -60,9 +50,7 @@ def _bound(axes: Axes, plan: CooptPlan, found: Terms) -> None:
         room, high = 0.02 * (taus[-1] - taus[0]) + 0.3, float(bounds.max())
         axes.set_xlim(taus[0] - room, taus[-1] + room)
         if high >= 20 * plan.bound > 0:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            axes.yaxis.set_minor_formatter(NullFormatter())
+            log_scale(axes)
             axes.set_ylim(plan.bound / 20, 3 * high)
         else:
             axes.set_ylim(0, 1.15 * high or 1.0)
@@ -88,16 +76,7 @@ def _batches(axes: Axes, plan: CooptPlan) -> None:
         axes.plot(some + 1, caps[order][some], ".", color=COLOURS[1], markersize=2, label="cap")
         axes.plot(some + 1, sizes[order][some], color=COLOURS[0], linewidth=2, label="batch")
         axes.set_xlabel("clients, from the smallest batch to the largest")
-    high = float(caps.max())
-    if high >= 20 * sizes.min():
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1e5 else (1,)))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_ylabel("samples (log scale)")
-    else:
-        axes.set_ylim(0, 1.15 * high)
-        axes.set_ylabel("samples")
+    axes.set_ylabel(batch_scale(axes, float(sizes.min()), float(caps.max()), room=1.15))
     _legend(axes)
 
 

@@ -1,4 +1,4 @@
-"""A plan of CoOptFL for a terminal and as CSV."""
+"""A CoOptFL plan for a terminal and as CSV."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
-    """What the bound (11) of every tau consists of.
+class BoundTerms:
+    """The three terms of the bound (11), for every tau.
 
     gap: what is left of the loss before the first round; drift: of clients from each other in a round;
     noise: of the batches.
@@ -33,15 +33,15 @@ class Terms:
     noise: np.ndarray
 
 
-def terms(each: Sequence[CooptPlan]) -> Terms:
-    """Of plans for one problem with other tau; they add up to the bounds."""
+def split_bounds(each: Sequence[CooptPlan]) -> BoundTerms:
+    """Split the bounds of plans for one problem with different tau into their terms."""
     problem, taus = each[0].problem, np.array([one.tau for one in each])
     together = replace(problem, constants=replace(problem.constants, divergence=0.0))
     gap, noise = bound_terms(together, taus)
     fixed, _ = bound_terms(problem, taus)
     weights = problem.clients.weights
     sums = np.array([(weights / one.batches).sum() for one in each])
-    return Terms(gap, fixed - gap, noise * sums)
+    return BoundTerms(gap, fixed - gap, noise * sums)
 
 
 def at_cap(plan: CooptPlan) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +52,7 @@ def at_cap(plan: CooptPlan) -> tuple[np.ndarray, np.ndarray]:
 
 
 def headline(plan: CooptPlan) -> str:
-    """What the plan comes to, in five lines."""
+    """Summarise the plan in five lines."""
     clients, tau, sizes = len(plan.batches), plan.tau, plan.batches
     most = f" (the best of {len(plan.taus)})" if len(plan.taus) > 1 else ""
     excess = f", at most {plan.excess:.1g} above the smallest" if plan.excess > 0 else ""
@@ -74,7 +74,7 @@ def headline(plan: CooptPlan) -> str:
 
 
 def warnings(plan: CooptPlan) -> Iterator[str]:
-    """What the reader must not overlook."""
+    """Yield warnings about the plan: broken assumptions, no progress, a limit that binds."""
     for condition in plan.problem.constants.broken():
         yield f"{condition}: the bound is a guide and no guarantee"
     if not plan.bound <= plan.problem.constants.gap:
@@ -96,7 +96,7 @@ def shown(plan: CooptPlan) -> list[int]:
 
 def table(plan: CooptPlan, each: Sequence[CooptPlan]) -> Table:
     """The bound over tau and what it consists of; `each` is the best plan for every tau."""
-    found, places = terms(each), shown(plan)
+    found, places = split_bounds(each), shown(plan)
     result = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
     names = ["tau", "bound", "gap left", "drift", "noise", "batches", "round\n(s)", "round\n(money)"]
     for name in names:
@@ -120,7 +120,7 @@ def table(plan: CooptPlan, each: Sequence[CooptPlan]) -> Table:
 
 def write_csv(plan: CooptPlan, each: Sequence[CooptPlan], path: Path) -> None:
     """A row for each tau: its bound, what a round takes, and every client's batch (clients from 0)."""
-    found, clients = terms(each), range(len(plan.batches))
+    found, clients = split_bounds(each), range(len(plan.batches))
     with open_whole(path, text=True) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(

@@ -1,4 +1,4 @@
-"""The numbers behind the figure: the runs of one policy made into what a panel draws."""
+"""Numbers for the panels of the figure: curves and histograms over the runs of one policy."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def accuracy_curve(runs: Sequence[Summary], most_points: int = 800) -> Curve | None:
-    """Over seconds; None when no run was evaluated.
+    """Accuracy over seconds; None when no run was evaluated.
 
     At each time a run has the value of its last evaluation so far, also after its own end. The curve
     begins when every run has a value.
@@ -21,7 +21,7 @@ def accuracy_curve(runs: Sequence[Summary], most_points: int = 800) -> Curve | N
 
 
 def money_curve(runs: Sequence[Summary], most_points: int = 800) -> Curve | None:
-    """Likewise over money; None also where nothing has a price."""
+    """Accuracy over money; None also where nothing has a price."""
     return _curve([run.accuracy_by_money for run in runs], most_points)
 
 

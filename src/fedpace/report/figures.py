@@ -1,16 +1,20 @@
-"""The paper's Figure 1 for any policies: accuracy over time, clients a round, participation.
+"""The figure of a comparison (accuracy over time, clients a round, participation), and the look of all.
 
 Where anything has a price, accuracy over money as well.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.host import open_whole
@@ -25,11 +29,12 @@ from fedpace.report.panels import (
     participation_panel,
 )
 
+_BELOW: dict[str, Any] = {"x": 0.99, "ha": "right", "fontsize": 8.5, "color": FAINT}
 # Okabe and Ito: told apart also by people who do not see all colours.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
 
-def figure(groups: Groups, path_stem: Path, title: str | None = None) -> list[Path]:
+def draw_comparison(groups: Groups, path_stem: Path, title: str | None = None) -> list[Path]:
     """Draw the runs of each label (one run a seed) to `path_stem`.png and .svg; their paths."""
     if not groups:
         raise ConfigError("there are no runs to draw; give at least one label with its summaries")
@@ -80,14 +85,55 @@ def _legend(drawing: Figure, colours: Colours, title: str | None) -> None:
 
 
 def _note(drawing: Figure, groups: Groups, panels: int) -> None:
-    """What strong and faint mean."""
+    """Explain below the figure what strong and faint lines are."""
     seeds = {len(runs) for runs in groups.values()}
     clients, accuracy = ("(b)", "(a)") if panels == 3 else ("(c)", "(a, b)")
     note = f"{clients} running mean; faint: single rounds"
     if max(seeds) > 1 and any(run.accuracy for runs in groups.values() for run in runs):
         count = f"{max(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
         note = f"{accuracy} mean over {count} seeds; band: lowest to highest     {note}"
-    drawing.supxlabel(note, x=0.99, ha="right", fontsize=8.5, color=FAINT)
+    drawing.supxlabel(note, **_BELOW)
+
+
+def check_figure_name(path: Path) -> None:
+    """ConfigError unless a figure of that name can be written."""
+    if path.suffix not in (".png", ".svg"):
+        raise ConfigError(f"the figure is to be {path}; give a name that ends in .png or .svg")
+
+
+@contextmanager
+def plan_figure(
+    path: Path, title: str, note: str, rows: int, height: float
+) -> Iterator[tuple[Axes, ...]]:
+    """Panels of a plan in rows of two; what is drawn on them is written to `path`, a PNG or an SVG."""
+    check_figure_name(path)
+    with matplotlib.rc_context(style()):
+        layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.04, hspace=0.06)
+        drawing = Figure(figsize=(11.6, height), layout=layout, facecolor="white")
+        yield tuple(drawing.subplots(rows, 2).ravel())
+        drawing.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        drawing.supxlabel(note, **_BELOW)
+        save(drawing, path.with_suffix(""), path.suffix[1:])
+
+
+def log_scale(axes: Axes, labels: str = "{x:g}") -> None:
+    """Make the y axis logarithmic, with plain numbers at its major ticks only."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(StrMethodFormatter(labels))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def batch_scale(axes: Axes, smallest: float, largest: float, room: float) -> str:
+    """Scale the y axis for batch sizes, logarithmic where they differ much; its label.
+
+    room: the end of a linear axis, as a multiple of the largest batch.
+    """
+    if largest < 20 * smallest:
+        axes.set_ylim(0, room * largest)
+        return "samples"
+    log_scale(axes, "{x:,.0f}")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if largest < 1e5 else (1,)))
+    return "samples (log scale)"
 
 
 def save(drawing: Figure, path_stem: Path, kind: str) -> Path:

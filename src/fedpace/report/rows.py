@@ -27,7 +27,7 @@ class MeanAndSd:
 
 @dataclass(frozen=True, slots=True)
 class TargetCost:
-    """Getting to one target: what it has taken, seconds or money, the `reached` of `seeds` that did.
+    """Seconds or money that a target accuracy took the `reached` of `seeds` runs that got there.
 
     factor: the mean over that of the first row, where all seeds of both got there.
     """
@@ -41,7 +41,7 @@ class TargetCost:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """One label. Accuracies and shares in [0, 1]; bytes are down and up together.
+    """The numbers of one label. Accuracies and shares in [0, 1]; bytes are down and up together.
 
     times, money: of each target; no money, and nothing spent, where nothing has a price.
     """
@@ -60,7 +60,7 @@ class ComparisonRow:
     idle: MeanAndSd | None
     moved_bytes: MeanAndSd | None
     clocks: frozenset[str]
-    """Of its runs: virtual or real."""
+    """Clocks of its runs: virtual, real or both."""
 
 
 def comparison_rows(

@@ -1,4 +1,4 @@
-"""What a run comes to: the numbers of "What is reported", from one pass over its journal."""
+"""The summary of a run: its reported numbers, from one pass over its journal."""
 
 import math
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from fedpace.report.tally import Tally
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One run. Shares and accuracies lie in [0, 1]; rounds are of slot "global".
+    """The numbers of one run. Shares and accuracies lie in [0, 1]; rounds are of slot "global".
 
     clock: virtual or real; seconds are of it.
     label: how people call the run, from the header's run settings, else the policy's name.

@@ -1,4 +1,4 @@
-"""Policies beside each other, for a terminal or a README: one row a label.
+"""The table of a comparison, for a terminal or a README: one row a label.
 
 What a target takes is a mean only when every seed got there; a mean over the lucky ones would flatter
 a policy that sometimes fails, so it is shown apart, with how many they were.
@@ -106,7 +106,7 @@ def _columns(table_rows: list[ComparisonRow], targets: Sequence[float]) -> list[
 
 
 def _reach_cells(reaches: list[TargetCost | None], per: float = 1.0) -> list[str]:
-    """What a target has taken each row, in units of `per`; None: a row in which nothing has a price."""
+    """Cells of one target: its cost in every row, in units of `per`; None: a row without prices."""
     means = [r.taken.mean / per for r in reaches if r and r.taken and r.taken.mean > 0]
     digits = decimals(min(means, default=1.0))
     cells = []

@@ -1,7 +1,7 @@
-"""The one pass over a journal: what is counted while its messages go by.
+"""Counts of a run, made in one pass over its journal.
 
 Memory grows with clients, rounds, evaluations and updates that wait for their use, never with the
-length of the journal. Times are virtual seconds. A command was given at the last event's time.
+length of the journal. Times are seconds of the run's clock; a command was given at the last event's.
 """
 
 from collections import Counter
@@ -52,9 +52,9 @@ class Tally:
         self.end_s: float | None = None
         self.finished: str | None = None
         self.evaluations: list[Evaluated] = []
-        """Of the slot "global"."""
+        """Evaluations of the slot "global"."""
         self.evaluated_money: list[float] = []
-        """Of each evaluation: the most that had been spent at once when its model was made."""
+        """For each evaluation the most that had been spent at once when its model was made."""
         self.round_times: list[float] = []
         self.clients_per_round: list[int] = []
         self.rounds_of: dict[int, int] = {}
@@ -102,7 +102,7 @@ class Tally:
         return busy, online
 
     def down_bytes(self, model: ModelProfile) -> int:
-        """What opening the tasks has sent: the whole model, or the thinner one that a task is about."""
+        """Bytes that opening the tasks has sent: the whole model, or the thinner one of a task."""
         whole = (self.tasks - self._thin.total()) * model.total_bytes
         return whole + sum(tasks * model.width(share).bytes for share, tasks in self._thin.items())
 

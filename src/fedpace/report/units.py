@@ -1,4 +1,4 @@
-"""Units that people read, chosen once for all numbers that stand together."""
+"""Units and decimals of numbers that are shown together."""
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:

@@ -9,9 +9,9 @@ import pytest
 from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import DeadlineProblem, DeadlineUsers
 from fedpace.planning.deadlines import plan_deadlines
-from fedpace.report import plan_figures
-from fedpace.report.plan_figures import drawn_layers, figure
-from fedpace.report.plans import headline, table, warnings, write_csv
+from fedpace.report import figures
+from fedpace.report.deadline_figures import draw_deadline_plan, drawn_layers
+from fedpace.report.deadline_plans import headline, table, warnings, write_csv
 from tests.planning.deadline_cases import FLEET, KNOWN, decaying
 
 PROBLEM = DeadlineProblem(5, decaying(30), FLEET, replace(KNOWN, distance=100.0))
@@ -79,11 +79,11 @@ def test_the_csv_holds_all_of_the_plan(found, tmp_path):
 @pytest.fixture
 def said(monkeypatch, tmp_path):
     """Everything that is written into the figure: its SVG with text kept as text."""
-    style = plan_figures.style()
-    monkeypatch.setattr(plan_figures, "style", lambda: style | {"svg.fonttype": "none"})
+    style = figures.style()
+    monkeypatch.setattr(figures, "style", lambda: style | {"svg.fonttype": "none"})
 
     def draw(plan):
-        figure(plan, tmp_path / "plan.svg", "Six phones")
+        draw_deadline_plan(plan, tmp_path / "plan.svg", "Six phones")
         return (tmp_path / "plan.svg").read_text(encoding="utf-8")
 
     return draw
@@ -124,7 +124,7 @@ def test_a_plan_of_one_round_for_one_layer_can_be_drawn(said):
 def test_the_same_plan_gives_the_same_bytes_and_leaves_matplotlib_alone(found, tmp_path):
     before = dict(matplotlib.rcParams)
     for name in ("a.png", "b.png", "a.svg", "b.svg"):
-        figure(found, tmp_path / name, "a")
+        draw_deadline_plan(found, tmp_path / name, "a")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert len(list(tmp_path.iterdir())) == 4
@@ -134,7 +134,7 @@ def test_the_same_plan_gives_the_same_bytes_and_leaves_matplotlib_alone(found, t
 def test_only_pictures_that_can_be_made_are_accepted(found, tmp_path):
     for name in ("plan.pdf", "plan", "png"):
         with pytest.raises(ConfigError, match=r"ends in \.png or \.svg"):
-            figure(found, tmp_path / name, "a")
+            draw_deadline_plan(found, tmp_path / name, "a")
 
 
 def test_drawn_layers_are_both_ends_the_middle_and_some_near_the_input():

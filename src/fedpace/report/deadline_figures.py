@@ -1,49 +1,29 @@
-"""A plan of deadlines as a figure: deadlines, batches, layers that are reached, bound."""
+"""The figure of a deadline plan: deadlines, batches, chances to reach layers, bound."""
 
 import math
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator
 
-from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import missed_chances
 from fedpace.planning.deadlines import DeadlinePlan
 from fedpace.report.curves import thin
-from fedpace.report.figures import COLOURS, save, style
+from fedpace.report.deadline_plans import middle
+from fedpace.report.figures import COLOURS, batch_scale, log_scale, plan_figure
 from fedpace.report.panels import FAINT
-from fedpace.report.plans import middle
 from fedpace.report.units import time_unit
 
-KINDS = ("png", "svg")
 POINTS, USERS = 2000, 40
 """Rounds that a line is drawn through, and users that are drawn, at most."""
 
 
-def check_name(path: Path) -> None:
-    """Before anything is computed: whether a figure of that name can be written."""
-    if path.suffix[1:] not in KINDS:
-        raise ConfigError(f"the figure is to be {path}; give a name that ends in .png or .svg")
-
-
-def figure(plan: DeadlinePlan, path: Path, title: str) -> None:
+def draw_deadline_plan(plan: DeadlinePlan, path: Path, title: str) -> None:
     """Draw the plan to `path`, a PNG or an SVG by its name."""
-    check_name(path)
-    with matplotlib.rc_context(style()):
-        layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.04, hspace=0.06)
-        drawing = Figure(figsize=(11.6, 7.4), layout=layout, facecolor="white")
-        (first, second), (third, fourth) = drawing.subplots(2, 2)
-        _deadlines(first, plan)
-        _batches(second, plan)
-        _layers(third, plan)
-        _bound(fourth, plan)
-        drawing.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
-        drawing.supxlabel(_note(plan), x=0.99, ha="right", fontsize=8.5, color=FAINT)
-        save(drawing, path.with_suffix(""), path.suffix[1:])
+    with plan_figure(path, title, _note(plan), rows=2, height=7.4) as panels:
+        for draw, axes in zip((_deadlines, _batches, _layers, _bound), panels, strict=True):
+            draw(axes, plan)
 
 
 def drawn_layers(layers: int) -> list[int]:
@@ -90,17 +70,12 @@ def _batches(axes: Axes, plan: DeadlinePlan) -> None:
         label = f"{name}: user {user}, {speeds[user]:g} samples/s"
         _line(axes, plan.batches[:, user].astype(float), colour, label)
     high = float(plan.batches.max())
-    if high >= 20 * plan.batches.min():
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1e5 else (1,)))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+    label = batch_scale(axes, float(plan.batches.min()), high, room=1.4)
+    if axes.get_yscale() == "log":
         axes.set_ylim(top=5 * high)
-        _rounds(axes, plan, "samples (log scale)")
     else:
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.set_ylim(0, 1.4 * high)
-        _rounds(axes, plan, "samples")
+    _rounds(axes, plan, label)
     axes.legend(loc="upper right", frameon=False, fontsize=9, borderpad=0.1)
 
 
@@ -134,9 +109,7 @@ def _bound(axes: Axes, plan: DeadlinePlan) -> None:
     found = plan.distances
     _line(axes, found, COLOURS[2], start=0)
     if found.min() > 0 and found.max() >= 20 * found.min():
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        log_scale(axes)
     else:
         axes.set_ylim(0, 1.1 * float(found.max()))
     for place, where in ((0, "left"), (plan.problem.rounds, "right")):

@@ -1,4 +1,4 @@
-"""A plan of deadlines for a terminal and as CSV."""
+"""A deadline plan for a terminal and as CSV."""
 
 import csv
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ NAMED = 5
 
 
 def headline(plan: DeadlinePlan, most: int | None = None) -> str:
-    """What the plan comes to, in two lines. most: rounds allowed, where their number was chosen."""
+    """Summarise the plan in two lines. most: rounds allowed, where their number was chosen."""
     chosen = "" if most is None else f" (the best of up to {most})"
     return (
         f"{plan.problem.rounds} rounds{chosen} in {_number(plan.deadlines_s.sum())} s of a budget of "
@@ -30,7 +30,7 @@ def headline(plan: DeadlinePlan, most: int | None = None) -> str:
 
 
 def warnings(plan: DeadlinePlan) -> Iterator[str]:
-    """What the reader must not overlook."""
+    """Yield warnings about the plan: no progress, batches raised to one sample."""
     if plan.bound > plan.distances[0]:
         yield (
             "the bound grows, so that no progress is promised; lower the steps, raise the budget, or "

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fedpace.flower.client import Worker, node_name
-from fedpace.flower.letters import HELLO, PROBE, Reply
+from fedpace.flower.messages import HELLO, NodeReply
 from tests.learn.learning_toys import normed, task
 
 SIZES = (24, 18, 30)
@@ -26,41 +26,41 @@ def share(number, make=normed):
 
 @dataclass
 class NodesHere:
-    """A Post whose nodes, by their numbers, answer in the order in which they were asked.
+    """A MessageGrid whose nodes, by their numbers, answer in the order in which they were asked.
 
-    workers: what trains; silent: nodes that never answer; asked: (node, kind) of every letter;
+    workers: what trains; silent: nodes that never answer; asked: (node, kind) of every message;
     meddle: may change an answer.
     """
 
     workers: dict[int, Worker]
     silent: set[int] = field(default_factory=set)
     asked: list = field(default_factory=list)
-    meddle: object = staticmethod(lambda node, kind, letter: letter)
-    on_push: object = staticmethod(lambda post: None)
+    meddle: object = staticmethod(lambda node, kind, message: message)
+    on_push: object = staticmethod(lambda grid: None)
     _out: dict = field(default_factory=dict)
 
     def nodes(self):
         return list(self.workers)
 
-    def push(self, node, kind, letter, ttl_s):
+    def push(self, node, kind, message, ttl_s):
         self.asked.append((node, kind))
-        self._out[f"letter {len(self.asked)}"] = (node, kind, letter)
+        self._out[f"message {len(self.asked)}"] = (node, kind, message)
         self.on_push(self)
-        return f"letter {len(self.asked)}"
+        return f"message {len(self.asked)}"
 
-    def pull(self, letters):
+    def pull(self, ids):
         return [
-            Reply(one, self._answer(*self._out.pop(one)))
-            for one in letters
+            NodeReply(one, self._answer(*self._out.pop(one)))
+            for one in ids
             if one in self._out and self._out[one][0] in set(self.workers) - self.silent
         ]
 
-    def _answer(self, node, kind, letter):
+    def _answer(self, node, kind, message):
         worker = self.workers[node]
         if kind == HELLO:
-            reply = worker.hello(node_name(node, {"partition-id": node % 100}))
+            reply = worker.introduce(node_name(node, {"partition-id": node % 100}))
         else:
-            reply = worker.probe(letter) if kind == PROBE else worker.train(letter)
+            reply = worker.carry_out(message)
         return self.meddle(node, kind, reply)
 
 

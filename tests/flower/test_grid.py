@@ -1,4 +1,4 @@
-"""Letters as messages of Flower, and the two apps with a Grid that is no network."""
+"""Messages as messages of Flower, and the two apps with a Grid that is no network."""
 
 import os
 from pathlib import Path
@@ -12,23 +12,18 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install 'fedpace[
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedpace.core.commands import Train, Work
 from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived, Joined
 from fedpace.flower import client_app, server_app
-from fedpace.flower.grid import GridPost, to_letter, to_records
-from fedpace.flower.letters import HELLO, TRAIN, Letter, record
-from fedpace.net import federation_pb2 as pb
+from fedpace.flower.grid import FlowerGrid, from_records, to_records
+from fedpace.flower.messages import HELLO, TRAIN, NodeMessage
+from fedpace.remote.messages import Introduction, TaskOrder, from_json
 from fedpace.runs.simulate import open_result
 from tests.flower.nodes_here import SIZES, share, whole
 
-LETTER = Letter(
-    {
-        "welcome": {"client": 1, "settings": "{}"},
-        "train": {"task": 3, "left_s": -1.5, "stop_in_layer": True},
-        "times": {"busy_s": 0.5},
-    },
-    bytes(range(256)) * 5,
-)
+ORDER = TaskOrder(Train(1, 3, 0, Work(8, steps=4, stop_at=9.0, stop_in="layer")), 5, "{}", -1.5)
+MESSAGE = NodeMessage.of(ORDER, bytes(range(256)) * 5)
 
 
 @pytest.fixture(autouse=True)
@@ -69,26 +64,24 @@ class Grid:
             return Message(Error(code=1, reason=str(error)), reply_to=message)
 
 
-def test_a_letter_survives_its_way_as_records():
-    content = to_records(LETTER)
-    assert set(content.config_records) == {"welcome", "train"}
-    assert set(content.metric_records) == {"times"}
-    assert to_letter(content) == LETTER
+def test_a_message_survives_its_way_as_records():
+    content = to_records(MESSAGE)
+    assert set(content.config_records) == {"message"}
+    assert from_records(content) == MESSAGE
 
 
-def test_a_letter_survives_what_flower_makes_of_it():
-    message = Message(to_records(LETTER), dst_node_id=1, message_type=TRAIN, ttl=9.0)
+def test_a_message_survives_what_flower_makes_of_it():
+    message = Message(to_records(MESSAGE), dst_node_id=1, message_type=TRAIN, ttl=9.0)
     children = {one.object_id: one for one in message.children.values()}
     again = Message.inflate(message.deflate(), children=children)
-    assert to_letter(again.content) == LETTER
+    assert from_records(again.content) == MESSAGE
+    assert from_json(TaskOrder, from_records(again.content).text) == ORDER
 
 
-def test_orders_keep_the_fields_that_are_set_and_no_others():
-    train = pb.Train(task=3, version=0, batch_size=8, steps=4, left_s=0.0)
-    letter = to_letter(to_records(Letter({"train": record(train)})))
-    assert letter.read("train", pb.Train) == train
-    assert letter.read("train", pb.Train).HasField("left_s")
-    assert not letter.read("train", pb.Train).HasField("epochs")
+def test_records_without_a_text_are_an_empty_one():
+    assert from_records(RecordDict()) == NodeMessage()
+    with pytest.raises(PeerError, match="expected JSON"):
+        from_records(RecordDict({"message": ConfigRecord({"json": 3})}))
 
 
 @pytest.mark.parametrize("arrays", [1, 2])
@@ -96,7 +89,7 @@ def test_arrays_that_are_no_array_file_are_refused(arrays):
     array = Array(dtype="float32", shape=(1,), stype="numpy.ndarray", data=b"1234")
     content = RecordDict({"x": ArrayRecord({f"{one}": array for one in range(arrays)})})
     with pytest.raises(PeerError, match=f"there are {arrays} arrays"):
-        to_letter(content)
+        from_records(content)
 
 
 def test_an_error_of_a_node_and_a_strange_answer_are_told_as_such():
@@ -106,12 +99,12 @@ def test_an_error_of_a_node_and_a_strange_answer_are_told_as_such():
         array = Array(dtype="uint8", shape=(1,), stype="other", data=b"1")
         return Message(RecordDict({"x": ArrayRecord({"x": array})}), reply_to=message)
 
-    post = GridPost(Grid(app, {7: {}}))
-    assert post.nodes() == [7]
-    first = post.push(7, HELLO, Letter({}), 5.0)
-    second = post.push(7, TRAIN, LETTER, 5.0)
-    replies = {one.to: one for one in post.pull([first, second])}
-    assert replies[first].letter is None
+    flower = FlowerGrid(Grid(app, {7: {}}))
+    assert flower.nodes() == [7]
+    first = flower.push(7, HELLO, NodeMessage(), 5.0)
+    second = flower.push(7, TRAIN, MESSAGE, 5.0)
+    replies = {one.to: one for one in flower.pull([first, second])}
+    assert replies[first].message is None
     assert replies[first].error == "Flower says: no data here (code 1)"
     assert "expected one of 'fedpace.arrays'" in replies[second].error
 
@@ -120,7 +113,7 @@ def test_an_error_of_a_node_and_a_strange_answer_are_told_as_such():
 def test_a_message_that_is_not_taken_has_no_number(ids):
     grid = Grid(None, {})
     grid.push_messages = lambda messages: ids
-    assert GridPost(grid).push(7, HELLO, Letter({}), 5.0) is None
+    assert FlowerGrid(grid).push(7, HELLO, NodeMessage(), 5.0) is None
 
 
 def own_share(context):
@@ -161,5 +154,5 @@ def test_what_a_node_says_of_itself_is_plain_records():
     app = client_app(own_share)
     message = Message(RecordDict(), dst_node_id=1, message_type=HELLO)
     reply = app(message, Context(1, 1, {"partition-id": 0, "name": "north"}, RecordDict(), {}))
-    assert isinstance(reply.content["hello"], ConfigRecord)
-    assert reply.content["hello"]["name"] == "north"
+    assert isinstance(reply.content["message"], ConfigRecord)
+    assert from_json(Introduction, reply.content["message"]["json"]).name == "north"

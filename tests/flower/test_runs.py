@@ -1,5 +1,7 @@
 """Whole runs over nodes that act like Flower's, in one process."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled
 from fedpace.core.facts import Finished
 from fedpace.core.journal import JOURNAL, part_path, read, replay
 from fedpace.flower.client import Worker
-from fedpace.flower.letters import HELLO, PROBE, TRAIN, Letter
+from fedpace.flower.messages import HELLO, PROBE, TRAIN, NodeMessage
 from fedpace.flower.server import serve
 from fedpace.flower.settings import FlowerSettings
 from fedpace.learn import files
@@ -50,9 +52,9 @@ def config_of(policy="sync", **more):
     return configs.load(table | more)
 
 
-def run(post, out, policy="sync", flower=None, **more):
+def run(grid, out, policy="sync", flower=None, **more):
     settings = FlowerSettings(out=str(out), **QUICK | (flower or {}))
-    return serve(post, config_of(policy, **more), settings, task=whole())
+    return serve(grid, config_of(policy, **more), settings, task=whole())
 
 
 def told(result, kind):
@@ -86,23 +88,23 @@ def test_clients_are_numbered_as_they_answer_and_hold_what_they_say(tmp_path):
 
 
 def test_one_task_is_one_message_and_a_probed_one_two(tmp_path):
-    post = three()
-    assert len(told(run(post, tmp_path / "a", stop={"rounds": 2}), Train)) >= 6
-    assert {kind for _, kind in post.asked} == {HELLO, TRAIN}
-    post = three()
-    result = run(post, tmp_path / "b", "timelyfl", stop={"rounds": 2})
-    assert [kind for _, kind in post.asked].count(PROBE) >= len(told(result, Profiled)) >= 2
+    grid = three()
+    assert len(told(run(grid, tmp_path / "a", stop={"rounds": 2}), Train)) >= 6
+    assert {kind for _, kind in grid.asked} == {HELLO, TRAIN}
+    grid = three()
+    result = run(grid, tmp_path / "b", "timelyfl", stop={"rounds": 2})
+    assert [kind for _, kind in grid.asked].count(PROBE) >= len(told(result, Profiled)) >= 2
 
 
 def test_a_node_that_is_gone_has_left_and_the_others_go_on(tmp_path):
-    post = three()
+    grid = three()
 
-    def go(post):
-        if [kind for _, kind in post.asked].count(TRAIN) == 3:
-            del post.workers[102]
+    def go(grid):
+        if [kind for _, kind in grid.asked].count(TRAIN) == 3:
+            del grid.workers[102]
 
-    post.on_push = go
-    result = run(post, tmp_path)
+    grid.on_push = go
+    result = run(grid, tmp_path)
     left = told(result, Left)
     assert [one.client for one in left] == [2]
     assert [one.reason for one in told(result, Failed)] == ["the client left"]
@@ -110,40 +112,40 @@ def test_a_node_that_is_gone_has_left_and_the_others_go_on(tmp_path):
 
 
 def test_a_node_that_comes_later_takes_part(tmp_path):
-    post = three()
-    late = post.workers.pop(102)
+    grid = three()
+    late = grid.workers.pop(102)
 
-    def come(post):
-        if [kind for _, kind in post.asked].count(TRAIN) == 3:
-            post.workers[102] = late
+    def come(grid):
+        if [kind for _, kind in grid.asked].count(TRAIN) == 3:
+            grid.workers[102] = late
 
-    post.on_push = come
-    result = run(post, tmp_path, serve={"wait_for": 2}, stop={"rounds": 6})
+    grid.on_push = come
+    result = run(grid, tmp_path, serve={"wait_for": 2}, stop={"rounds": 6})
     assert told(result, Joined)[2].at > 0
     assert {one.client for one in told(result, Arrived)} == {0, 1, 2}
 
 
 def test_a_supernode_started_anew_is_the_client_that_it_was(tmp_path):
-    post = three()
+    grid = three()
 
-    def swap(post):
-        if [kind for _, kind in post.asked].count(TRAIN) == 4 and 102 in post.workers:
-            post.workers[202] = post.workers[102]
-            post.silent.add(102)
+    def swap(grid):
+        if [kind for _, kind in grid.asked].count(TRAIN) == 4 and 102 in grid.workers:
+            grid.workers[202] = grid.workers[102]
+            grid.silent.add(102)
 
-    post.on_push = swap
-    result = run(post, tmp_path, stop={"rounds": 5})
+    grid.on_push = swap
+    result = run(grid, tmp_path, stop={"rounds": 5})
     assert [one.client for one in told(result, Joined)] == [0, 1, 2, 2]
-    assert (202, TRAIN) in post.asked
+    assert (202, TRAIN) in grid.asked
 
 
 @pytest.mark.parametrize("fault", ["bytes", "layers", "infinite", "missing", "steps", "rates", "busy"])
 def test_an_update_that_cannot_be_used_fails_its_task_and_nothing_else(fault, tmp_path):
-    post = three()
-    post.meddle = lambda node, kind, letter: (
-        spoilt(letter, fault) if node == 101 and kind == TRAIN else letter
+    grid = three()
+    grid.meddle = lambda node, kind, message: (
+        spoilt(message, fault) if node == 101 and kind == TRAIN else message
     )
-    result = run(post, tmp_path, serve={"quarantine_after": 100})
+    result = run(grid, tmp_path, serve={"quarantine_after": 100})
     failed = told(result, Failed)
     assert failed
     assert {one.client for one in failed} == {1}
@@ -152,8 +154,8 @@ def test_an_update_that_cannot_be_used_fails_its_task_and_nothing_else(fault, tm
     assert all(torch.isfinite(one).all() for one in weights.values())
 
 
-def spoilt(letter, fault):
-    records, file = {name: dict(one) for name, one in letter.records.items()}, letter.file
+def spoilt(message, fault):
+    report, file = json.loads(message.text), message.file
     match fault:
         case "bytes":
             file = file[:-7]
@@ -165,29 +167,29 @@ def spoilt(letter, fault):
         case "missing":
             file = None
         case "steps":
-            records["done"]["steps"] = "many"
+            report["result"]["steps"] = "many"
         case "rates":
-            records["rates"]["batch_s"] = -1.0
+            report["batch_s"] = -1.0
         case "busy":
-            records["times"]["busy_s"] = float("nan")
-    return Letter(records, file)
+            report["busy_s"] = float("nan")
+    return NodeMessage(json.dumps(report), file)
 
 
 def test_a_client_that_is_refused_again_and_again_is_left_alone(tmp_path):
-    post = three()
-    post.meddle = lambda node, kind, letter: (
-        spoilt(letter, "infinite") if node == 101 and kind == TRAIN else letter
+    grid = three()
+    grid.meddle = lambda node, kind, message: (
+        spoilt(message, "infinite") if node == 101 and kind == TRAIN else message
     )
-    result = run(post, tmp_path, serve={"quarantine_after": 2}, stop={"rounds": 8})
+    result = run(grid, tmp_path, serve={"quarantine_after": 2}, stop={"rounds": 8})
     assert [one.client for one in told(result, Left)] == [1]
-    assert post.asked.count((101, TRAIN)) == 2
-    assert post.asked.count((101, HELLO)) == 1
+    assert grid.asked.count((101, TRAIN)) == 2
+    assert grid.asked.count((101, HELLO)) == 1
 
 
 def test_a_node_with_another_model_is_not_let_in(tmp_path, caplog):
-    post = three()
-    post.workers[103] = Worker(lambda: share(0, plain))
-    result = run(post, tmp_path)
+    grid = three()
+    grid.workers[103] = Worker(lambda: share(0, plain))
+    result = run(grid, tmp_path)
     assert {one.client for one in told(result, Joined)} == {0, 1, 2}
     assert "its model has other layers than the server's" in caplog.text
 
@@ -197,15 +199,15 @@ class Broken(Exception):
 
 
 def test_a_run_that_broke_off_is_gone_on_with(tmp_path):
-    post = three()
+    grid = three()
 
-    def end(post):
-        if [kind for _, kind in post.asked].count(TRAIN) == 8:
+    def end(grid):
+        if [kind for _, kind in grid.asked].count(TRAIN) == 8:
             raise Broken
 
-    post.on_push = end
+    grid.on_push = end
     with pytest.raises(Broken):
-        run(post, tmp_path, stop={"rounds": 5})
+        run(grid, tmp_path, stop={"rounds": 5})
     assert part_path(tmp_path / JOURNAL).exists()
     before = read(part_path(tmp_path / JOURNAL))[1]
     rounds = sum(isinstance(message, Aggregate) for message in before)
@@ -218,16 +220,16 @@ def test_a_run_that_broke_off_is_gone_on_with(tmp_path):
 
 
 def test_who_does_not_come_back_after_a_restart_has_left(tmp_path):
-    post = three()
+    grid = three()
 
-    def end(post):
-        if [kind for _, kind in post.asked].count(TRAIN) == 5:
+    def end(grid):
+        if [kind for _, kind in grid.asked].count(TRAIN) == 5:
             raise Broken
 
-    post.on_push = end
+    grid.on_push = end
     with pytest.raises(Broken):
-        run(post, tmp_path, serve={"resume_s": 0.2})
-    post = three()
-    del post.workers[100]
-    result = run(post, tmp_path, serve={"resume_s": 0.2}, flower={"resume": True})
+        run(grid, tmp_path, serve={"resume_s": 0.2})
+    grid = three()
+    del grid.workers[100]
+    result = run(grid, tmp_path, serve={"resume_s": 0.2}, flower={"resume": True})
     assert [one.client for one in told(result, Left)] == [0]

@@ -1,39 +1,38 @@
-"""What a node does with one letter, in the time that it has."""
+"""A node carries out one order, in the time that it has."""
 
 import pytest
 import torch
 
-from fedpace.core import codec
 from fedpace.core.commands import Probe, Train, Work
 from fedpace.core.errors import ConfigError, PeerError
-from fedpace.core.events import TaskResult
 from fedpace.flower.apps import client_app, read_run_config
 from fedpace.flower.client import Worker, node_name
-from fedpace.flower.letters import Letter, record
+from fedpace.flower.messages import NodeMessage
 from fedpace.learn.model.arrays import layout_digest, update_to_arrays, weights_to_arrays
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.trainer import Trainer
-from fedpace.net import federation_pb2 as pb
-from fedpace.net import wire
 from fedpace.remote import packing as arrays
+from fedpace.remote.messages import Introduction, TaskFailure, TaskOrder, TaskReport, from_json
 from tests.flower.nodes_here import share, whole
 from tests.messages import make_job
 
 SEED, CLIENT = 5, 1
-WELCOME = {"seed": SEED, "client": CLIENT, "settings": '{"lr": 0.1, "batch_size": 8}'}
+SETTINGS = '{"lr": 0.1, "batch_size": 8}'
 
 
-def letter_of(command, left_s=None, welcome=WELCOME):
+def ordered(command, left_s=None, settings=SETTINGS):
     model = Trainer(whole(), TrainSettings(lr=0.1), SEED).initial()
-    name = "train" if isinstance(command, Train) else "probe"
-    message = getattr(wire.order(command, left_s), name)
     file = arrays.pack(weights_to_arrays(model))
-    return Letter({"welcome": welcome, name: record(message)}, file)
+    return NodeMessage.of(TaskOrder(command, SEED, settings, left_s), file)
 
 
 def train(left_s=None, **work):
-    return letter_of(Train(CLIENT, 3, 2, Work(8, **work)), left_s)
+    return ordered(Train(CLIENT, 3, 2, Work(8, **work)), left_s)
+
+
+def report_of(reply):
+    return from_json(TaskReport, reply.text)
 
 
 @pytest.fixture
@@ -41,42 +40,37 @@ def worker():
     return Worker(lambda: share(CLIENT))
 
 
-def result_of(done):
-    return codec.decode_as(TaskResult, done.result.encode())
-
-
 def test_it_says_its_name_its_model_and_its_samples(worker):
-    letter = worker.hello("a")
+    said = from_json(Introduction, worker.introduce("a").text)
     task = share(CLIENT)
     model = task.model()
     digest = layout_digest(Layout.trace(model, task.train[0][:2]), model)
-    assert letter.records == {"hello": {"name": "a", "model": digest}, "ready": {"samples": 18}}
+    assert said == Introduction("a", digest, 18)
 
 
 def test_its_update_is_the_one_of_the_simulator(worker):
-    letter = worker.train(train(steps=4))
+    reply = worker.carry_out(train(steps=4))
     trainer = Trainer(whole(), TrainSettings(lr=0.1), SEED)
-    a_job = make_job(CLIENT, 3, 4, 4, trainer.layout.depth, 8, 2)
-    expected = update_to_arrays(trainer.run(a_job, trainer.initial()))
-    found = arrays.unpack(letter.file, 1 << 20)
+    job = make_job(CLIENT, 3, 4, 4, trainer.layout.depth, 8, 2)
+    expected = update_to_arrays(trainer.run(job, trainer.initial()))
+    found = arrays.unpack(reply.file, 1 << 20)
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         assert torch.allclose(torch.tensor(found[name]), torch.tensor(array), atol=1e-6), name
-    done = letter.read("done", pb.Done)
-    result = result_of(done)
-    assert (done.task, done.version, result.steps, result.cut) == (3, 2, 4, False)
-    assert letter.read("rates", pb.Rates).batches == 3
+    report = report_of(reply)
+    assert (report.task, report.version, report.batches) == (3, 2, 3)
+    assert (report.result.steps, report.result.cut) == (4, False)
 
 
 def test_without_time_it_trains_one_batch(worker):
-    result = result_of(worker.train(train(left_s=-2.0, epochs=2, stop_at=9.0)).read("done", pb.Done))
-    assert (result.steps, result.cut) == (1, True)
+    done = report_of(worker.carry_out(train(left_s=-2.0, epochs=2, stop_at=9.0))).result
+    assert (done.steps, done.cut) == (1, True)
 
 
 def test_what_is_stopped_in_a_layer_can_come_to_nothing(worker):
-    letter = worker.train(train(left_s=-2.0, steps=2, stop_at=9.0, stop_in="layer"))
-    assert letter.file is None
-    assert "no layer was done in time" in letter.read("failed", pb.Failed).reason
+    reply = worker.carry_out(train(left_s=-2.0, steps=2, stop_at=9.0, stop_in="layer"))
+    assert reply.file is None
+    assert "no layer was done in time" in from_json(TaskFailure, reply.text).reason
 
 
 def test_building_model_and_data_takes_no_time_of_the_task():
@@ -87,52 +81,50 @@ def test_building_model_and_data_takes_no_time_of_the_task():
         now += 1000.0
         return share(CLIENT)
 
-    letter = Worker(slow, clock=lambda: now).train(train(left_s=0.5, epochs=2, stop_at=9.0))
-    result = result_of(letter.read("done", pb.Done))
-    assert (result.steps, result.cut) == (6, False)
-    assert letter.busy_s == 0.0
+    worker = Worker(slow, clock=lambda: now)
+    report = report_of(worker.carry_out(train(left_s=0.5, epochs=2, stop_at=9.0)))
+    assert (report.result.steps, report.result.cut) == (6, False)
+    assert report.busy_s == 0.0
 
 
 def test_a_probe_trains_one_batch_and_does_not_go_on(worker):
-    letter = worker.probe(letter_of(Probe(CLIENT, 3, 2, 8, go_on=True)))
-    assert letter.file is None
-    assert letter.records["profiled"] == {"task": 3}
-    rates = letter.read("rates", pb.Rates)
-    assert 0 < rates.batch_s <= letter.busy_s
-    assert rates.batches == 3
+    reply = worker.carry_out(ordered(Probe(CLIENT, 3, 2, 8, go_on=True)))
+    assert reply.file is None
+    report = report_of(reply)
+    assert (report.task, report.batches, report.result) == (3, 3, None)
+    assert 0 < report.batch_s <= report.busy_s
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("settings", "change", "reason"),
     [
-        (lambda one: Letter(one.records), "came without a model"),
-        (lambda one: Letter(one.records, b"nonsense"), "cannot be used"),
-        (lambda one: Letter(dict(one.records) | {"welcome": {"settings": "{"}}, one.file), "no JSON"),
-        (
-            lambda one: Letter(dict(one.records) | {"welcome": {"seed": "x"}}, one.file),
-            "cannot be read",
-        ),
+        (SETTINGS, lambda one: NodeMessage(one.text), "came without a model"),
+        (SETTINGS, lambda one: NodeMessage(one.text, b"nonsense"), "cannot be used"),
+        ("{", lambda one: one, "no JSON"),
     ],
-    ids=["no model", "broken model", "settings", "welcome"],
+    ids=["no model", "broken model", "settings"],
 )
-def test_it_says_why_an_order_came_to_nothing(worker, change, reason):
-    for answer, letter in [
-        (worker.train, train(steps=1)),
-        (worker.probe, letter_of(Probe(CLIENT, 3, 2, 8))),
-    ]:
-        failed = answer(change(letter)).read("failed", pb.Failed)
+def test_it_says_why_an_order_came_to_nothing(worker, settings, change, reason):
+    for command in (Train(CLIENT, 3, 2, Work(8, steps=1)), Probe(CLIENT, 3, 2, 8)):
+        reply = worker.carry_out(change(ordered(command, settings=settings)))
+        failed = from_json(TaskFailure, reply.text)
         assert failed.task == 3
         assert reason in failed.reason
 
 
-def test_an_order_that_is_none_is_an_error(worker):
-    with pytest.raises(PeerError, match="there is no train"):
-        worker.train(Letter({}))
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", train(steps=1).text.replace('"seed":5', '"seed":"x"')],
+    ids=["empty", "cut", "list", "no fields", "seed"],
+)
+def test_an_order_that_is_none_is_an_error(worker, text):
+    with pytest.raises(PeerError, match="a message cannot be read"):
+        worker.carry_out(NodeMessage(text, b""))
 
 
 def test_a_factory_must_give_a_task():
     with pytest.raises(ConfigError, match="must return a fedpace Task"):
-        Worker(lambda: 3).hello("a")
+        Worker(lambda: 3).introduce("a")
 
 
 def test_a_node_is_known_by_its_name_its_partition_or_its_number():

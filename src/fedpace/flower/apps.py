@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedpace.core.errors import ConfigError, needs_extra
 from fedpace.flower.client import Worker, node_name
-from fedpace.flower.letters import Letter
+from fedpace.flower.messages import NodeMessage
 from fedpace.flower.server import serve
 from fedpace.flower.settings import FlowerSettings
 from fedpace.learn.tasks.task import Task
@@ -43,12 +43,12 @@ def server_app(
     app = ServerApp()
 
     def main(grid: "Grid", context: "Context") -> None:
-        from fedpace.flower.grid import GridPost
+        from fedpace.flower.grid import FlowerGrid
 
         _say()
         settings, flower = read_run_config(config, context.run_config)
         made = None if task is None else _made(task, context)
-        serve(GridPost(grid), settings, flower, task=made, device=device)
+        serve(FlowerGrid(grid), settings, flower, task=made, device=device)
 
     app.main()(main)
     return app
@@ -64,7 +64,7 @@ def client_app(factory: Factory, device: str = "cpu", threads: int | None = 1) -
         from flwr.app import Message
         from flwr.clientapp import ClientApp
 
-        from fedpace.flower.grid import to_letter, to_records
+        from fedpace.flower.grid import from_records, to_records
 
     app = ClientApp()
 
@@ -76,22 +76,19 @@ def client_app(factory: Factory, device: str = "cpu", threads: int | None = 1) -
         device_here = str(own.get("device", device))
         return Worker(lambda: _made(factory, context), device_here, slower, threads)
 
-    def answer(letter: Letter, message: "Message") -> "Message":
-        return Message(to_records(letter), reply_to=message)
+    def answer(reply: NodeMessage, message: "Message") -> "Message":
+        return Message(to_records(reply), reply_to=message)
 
     def hello(message: "Message", context: "Context") -> "Message":
         name = node_name(context.node_id, context.node_config)
-        return answer(worker(context).hello(name), message)
+        return answer(worker(context).introduce(name), message)
 
-    def probe(message: "Message", context: "Context") -> "Message":
-        return answer(worker(context).probe(to_letter(message.content)), message)
-
-    def train(message: "Message", context: "Context") -> "Message":
-        return answer(worker(context).train(to_letter(message.content)), message)
+    def carry_out(message: "Message", context: "Context") -> "Message":
+        return answer(worker(context).carry_out(from_records(message.content)), message)
 
     app.query("hello")(hello)
-    app.query("probe")(probe)
-    app.train()(train)
+    app.query("probe")(carry_out)
+    app.train()(carry_out)
     return app
 
 

@@ -1,4 +1,4 @@
-"""A node's side: one letter in, one letter out, in a process that lives for it alone.
+"""A node's side: one message in, one message out, in a process that lives for it alone.
 
 Building task and model, counting its layers and a first batch for nothing are done before the clock
 of a task begins: they are part of the message's way, which the server measures.
@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
+from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError
-from fedpace.flower.letters import TIMES, Letter, record
+from fedpace.flower.messages import NodeMessage
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.orders import Open, Orders
-from fedpace.net import federation_pb2 as pb
-from fedpace.net import wire
-from fedpace.remote import packing as arrays
+from fedpace.remote import packing
+from fedpace.remote.messages import Introduction, TaskFailure, TaskOrder, TaskReport, from_json
 from fedpace.remote.torch_trainee import TorchTrainee
 from fedpace.remote.trainee import Arrays
 from fedpace.runs import config as configs
@@ -29,7 +31,7 @@ _MISHAPS = (FedpaceError, ValueError, RuntimeError, ArithmeticError, MemoryError
 
 @dataclass(frozen=True)
 class Worker:
-    """Does what letters ask for. build: the task, all of whose training samples are this node's.
+    """Carries out orders. build: gives the task, all of whose training samples are this node's.
 
     slower: as a machine that takes so many times longer, for trying things out; threads: of torch,
     None: as torch decides.
@@ -41,30 +43,32 @@ class Worker:
     threads: int | None = 1
     clock: Callable[[], float] = time.monotonic
 
-    def hello(self, name: str) -> Letter:
-        """Who this is, what model it has, and how many samples."""
+    def introduce(self, name: str) -> NodeMessage:
+        """Tell name, model and samples."""
         trainee = self._trainee()
-        hello, ready = pb.Hello(name=name, model=trainee.model), pb.Ready(samples=trainee.samples)
-        return Letter({"hello": record(hello), "ready": record(ready)})
+        return NodeMessage.of(Introduction(name, trainee.model, trainee.samples))
 
-    def probe(self, letter: Letter) -> Letter:
-        """Train one batch, and say how long it took."""
-        probe = letter.read("probe", pb.Probe)
+    def carry_out(self, message: NodeMessage) -> NodeMessage:
+        """Do the work of one task and send its update; or train one batch for a probe."""
+        order = from_json(TaskOrder, message.text)
         try:
-            return self._probed(letter, probe)
+            return self._carry_out(order, message.file)
         except _MISHAPS as error:
-            return _failed(probe.task, error)
+            reason = f"{type(error).__name__}: {error}"[:500]
+            return NodeMessage.of(TaskFailure(order.command.task, reason))
 
-    def train(self, letter: Letter) -> Letter:
-        """Do the work of one task, and send the update."""
-        train = letter.read("train", pb.Train)
-        try:
-            return self._trained(letter, train)
-        except _MISHAPS as error:
-            return _failed(train.task, error)
+    def _carry_out(self, order: TaskOrder, file: bytes | None) -> NodeMessage:
+        command = order.command
+        if file is None:
+            raise PeerError("an order came without a model")
+        trainee = self._trainee()
+        trainee.prepare(order.settings, order.seed, command.client)
+        weights = packing.unpack(file, _MOST_MODEL_BYTES)
+        if isinstance(command, Probe):
+            return self._probe(trainee, command, weights)
+        return self._train(trainee, command, order.left_s, weights)
 
-    def _probed(self, letter: Letter, probe: pb.Probe) -> Letter:
-        trainee, weights = self._ready(letter)
+    def _probe(self, trainee: TorchTrainee, probe: Probe, weights: Arrays) -> NodeMessage:
         orders, took = Orders(), list[float]()
 
         def profiled(batch_s: float) -> None:
@@ -77,45 +81,23 @@ class Worker:
         busy_s = self.clock() - began
         if not took:
             raise PeerError("the probe came to no batch")
-        rates = pb.Rates(batch_s=took[0], batches=trainee.batches(probe.batch_size))
-        return Letter(
-            {
-                "profiled": record(pb.Profiled(task=probe.task)),
-                "rates": record(rates),
-                TIMES: {"busy_s": busy_s},
-            }
-        )
+        batches = trainee.batches(probe.batch_size)
+        return NodeMessage.of(TaskReport(probe.task, took[0], batches, busy_s))
 
-    def _trained(self, letter: Letter, train: pb.Train) -> Letter:
-        trainee, weights = self._ready(letter)
-        began = self.clock()
-        stop_at = began + max(train.left_s, 0.0) if train.HasField("left_s") else None
-        orders = Orders()
-        orders.work(wire.work(train, stop_at))
-        opened = Open(train.task, train.version, train.batch_size)
-        result = trainee.train(opened, weights, orders, _ignore, _ignore)
+    def _train(
+        self, trainee: TorchTrainee, train: Train, left_s: float | None, weights: Arrays
+    ) -> NodeMessage:
+        work, orders, began = train.work, Orders(), self.clock()
+        stop_at = None if left_s is None else began + max(left_s, 0.0)
+        orders.work(replace(work, stop_at=stop_at))
+        opened = Open(train.task, train.version, work.batch_size)
+        done = trainee.train(opened, weights, orders, _ignore, _ignore)
         busy_s = self.clock() - began
-        if result is None or result.update is None:
+        if done is None or done.update is None:
             raise PeerError("no layer was done in time")
-        outcome = result.outcome
-        rates = pb.Rates(batch_s=outcome.batch_s, batches=trainee.batches(train.batch_size))
-        return Letter(
-            {
-                "done": record(wire.done(train.task, train.version, outcome.result, rates)),
-                "rates": record(rates),
-                TIMES: {"busy_s": busy_s},
-            },
-            arrays.pack(result.update),
-        )
-
-    def _ready(self, letter: Letter) -> tuple[TorchTrainee, Arrays]:
-        """What trains, warm, and the model that it starts from."""
-        welcome = letter.read("welcome", pb.Welcome)
-        if letter.file is None:
-            raise PeerError("an order came without a model")
-        trainee = self._trainee()
-        trainee.prepare(welcome.settings, welcome.seed, welcome.client)
-        return trainee, arrays.unpack(letter.file, _MOST_MODEL_BYTES)
+        outcome, batches = done.outcome, trainee.batches(work.batch_size)
+        report = TaskReport(train.task, outcome.batch_s, batches, busy_s, train.version, outcome.result)
+        return NodeMessage.of(report, packing.pack(done.update))
 
     def _trainee(self) -> TorchTrainee:
         task = self.build()
@@ -125,7 +107,7 @@ class Worker:
 
 
 def node_name(node: int, config: Mapping[str, Any]) -> str:
-    """What the server knows a node by: its `name`, else its `partition-id`, else its number.
+    """The name that the server knows a node by: its `name`, else its `partition-id`, else its number.
 
     With one of the first two a SuperNode that was started anew is the client that it was before.
     """
@@ -138,11 +120,6 @@ def node_name(node: int, config: Mapping[str, Any]) -> str:
 
 def _train_settings(table: Any) -> TrainSettings:
     return configs.build(TrainSettings, table, "the server's train")
-
-
-def _failed(task: int, error: Exception) -> Letter:
-    reason = f"{type(error).__name__}: {error}"[:500]
-    return Letter({"failed": record(pb.Failed(task=task, reason=reason))})
 
 
 def _ignore(_: float) -> None:

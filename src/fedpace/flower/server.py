@@ -1,4 +1,4 @@
-"""A run over Flower: the loop, world and models of every networked run, with Flower as the post."""
+"""A run over Flower: the loop, world and models of every networked run, and Flower's transport."""
 
 import logging
 import time
@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from fedpace.flower.courier import Courier
-from fedpace.flower.letters import Post
+from fedpace.flower.messages import MessageGrid
 from fedpace.flower.settings import FlowerSettings
+from fedpace.flower.transport import FlowerTransport
 from fedpace.learn.many.executor import one_thread
 from fedpace.learn.tasks.task import Task
-from fedpace.net import federation_pb2 as pb
 from fedpace.remote.reports import RunStopped
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config
@@ -23,7 +22,7 @@ log = logging.getLogger("fedpace.server")
 
 
 def serve(
-    post: Post,
+    grid: MessageGrid,
     config: Config,
     settings: FlowerSettings,
     *,
@@ -31,7 +30,7 @@ def serve(
     device: str = "cpu",
     clock: Callable[[], float] = time.monotonic,
 ) -> Result:
-    """Run the config's policy with the nodes behind `post`, until it is over.
+    """Run the config's policy with the nodes behind `grid`, until it is over.
 
     What breaks it off, the end of the SuperLink or of this process, leaves a journal and a snapshot
     that `resume` goes on with.
@@ -41,40 +40,42 @@ def serve(
     with one_thread():
         parts = Parts.build(config, plan, task, device)
         if parts.open(folder, settings.resume, settings.overwrite):
-            _run(Serving(parts, folder, clock), post, settings, clock)
+            _run(Serving(parts, folder, clock), grid, settings, clock)
     return open_result(folder)
 
 
-def _run(serving: Serving, post: Post, settings: FlowerSettings, clock: Callable[[], float]) -> None:
+def _run(
+    serving: Serving, grid: MessageGrid, settings: FlowerSettings, clock: Callable[[], float]
+) -> None:
     parts, serve = serving.parts, serving.parts.config.serve
-    welcome = pb.Welcome(seed=parts.config.seed, settings=parts.train, most_bytes=parts.most_bytes)
-    courier = Courier(
-        post,
+    transport = FlowerTransport(
+        grid,
         settings,
-        welcome,
+        parts.config.seed,
+        parts.train,
         parts.digest,
         serving.updates,
         serving.spool,
         serve.quarantine_s,
         clock,
     )
-    courier.attach(serving.connect(courier))
+    transport.attach(serving.connect(transport))
     with ExitStack() as stack:
         stack.callback(serving.close)
-        courier.crowd.expect(serving.begin(), serve.resume_s)
-        reason = _pump(serving, courier)
+        transport.registry.expect(serving.begin(), serve.resume_s)
+        reason = _pump(serving, transport)
         serving.finish()
         log.info("over: %s", reason)
 
 
-def _pump(serving: Serving, courier: Courier) -> str:
+def _pump(serving: Serving, transport: FlowerTransport) -> str:
     """Let the run go on in its thread, and Flower's messages in this one; why it is over."""
     with ThreadPoolExecutor(1, "fedpace-run") as thread:
         ending = thread.submit(_carry_on, serving)
         try:
             while not ending.done():
-                courier.turn()
-                courier.wait()
+                transport.turn()
+                transport.wait()
         finally:
             serving.world.stop("the ServerApp ends")  # says nothing to a run that is over
         return ending.result()

@@ -25,9 +25,10 @@ from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
 from fedpace.net.connections import Connection, Connections
 from fedpace.net.keys.gate import Gate, UnknownCaller
-from fedpace.net.keys.identity import Identity, is_name
+from fedpace.net.keys.identity import Identity
 from fedpace.net.pieces import Piece, Unreadable
 from fedpace.net.service import INSTANCE, Call
+from fedpace.remote.names import is_name
 from fedpace.remote.packing import digest
 from fedpace.remote.reports import MOST_SAMPLES, ClientReady, JoinRequest, Report, RunOver, RunStopped
 from fedpace.remote.settings import ServeSettings

@@ -25,7 +25,6 @@ from fedpace.net.keys.identity import (
     UtcClock,
     day,
     digest,
-    is_name,
     read_certificate,
     read_file,
     read_issued,
@@ -34,6 +33,7 @@ from fedpace.net.keys.identity import (
     serial,
     utc_now,
 )
+from fedpace.remote.names import is_name
 
 AUTHORIZATION = "authorization"
 _SCHEME = "Bearer "

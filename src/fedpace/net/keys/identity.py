@@ -40,7 +40,6 @@ BEFORE = timedelta(minutes=5)
 REVOKED = "revoked.json"
 FILES: dict[ProofKind, str] = {"certificate": "certificates.json", "token": "tokens.json"}
 FIELDS: dict[ProofKind, str] = {"certificate": "serial", "token": "sha256"}
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 
 
@@ -66,10 +65,6 @@ class Pair:
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-def is_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
 
 
 def is_host(text: str) -> bool:

@@ -6,16 +6,17 @@ import pytest
 
 from fedpace.core.commands import Cancel, Probe, Train, Work
 from fedpace.core.errors import ConfigError, PeerError
-from fedpace.core.events import Arrived, Failed, Profiled
-from fedpace.flower.courier import Courier
-from fedpace.flower.letters import HELLO, PROBE, TRAIN, Letter, Reply
+from fedpace.core.events import Arrived, Failed, Profiled, TaskResult
+from fedpace.flower.messages import HELLO, PROBE, TRAIN, NodeMessage, NodeReply
 from fedpace.flower.settings import FlowerSettings
-from fedpace.net import federation_pb2 as pb
+from fedpace.flower.transport import FlowerTransport
+from fedpace.remote.messages import Introduction, TaskFailure, TaskOrder, TaskReport, from_json
 from fedpace.remote.reports import ClientLost, ClientReady, JoinRequest
 from fedpace.remote.spool import Spool
 
 MESSAGE_S = 6.0
-RATES = {"batch_s": 0.5, "batches": 10}
+BATCH_S, BATCHES = 0.5, 10
+RESULT = TaskResult(2, 4, 4, 20, 32)
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Models:
 
 @dataclass
 class Site:
-    """A courier, its clock, and nodes whose answers a test gives."""
+    """A transport, its clock, and nodes whose answers a test gives."""
 
     spool: Spool
     now: float = 100.0
@@ -63,46 +64,45 @@ class Site:
 
     def __post_init__(self):
         settings = FlowerSettings(message_s=MESSAGE_S, ttl_s=99.0)
-        welcome = pb.Welcome(seed=3, settings="{}")
-        self.courier = Courier(
-            self, settings, welcome, "digest", Models(), self.spool, 600.0, lambda: self.now
+        self.transport = FlowerTransport(
+            self, settings, 3, "{}", "digest", Models(), self.spool, 600.0, lambda: self.now
         )
-        self.courier.attach(self.world)
+        self.transport.attach(self.world)
 
     def nodes(self):
         return self.listed
 
-    def push(self, node, kind, letter, ttl_s):
+    def push(self, node, kind, message, ttl_s):
         assert ttl_s == 99.0
-        self.sent.append((node, kind, letter))
+        self.sent.append((node, kind, message))
         return f"{len(self.sent)}" if self.takes else None
 
-    def pull(self, letters):
-        found = [one for one in self.replies if one.to in letters]
-        self.replies = [one for one in self.replies if one.to not in letters]
+    def pull(self, ids):
+        found = [one for one in self.replies if one.to in ids]
+        self.replies = [one for one in self.replies if one.to not in ids]
         return found
 
-    def answer(self, number, records, file=None, after_s=0.0):
-        """The answer to letter `number`, the first being 1, comes after a while."""
+    def answer(self, number, message, file=None, after_s=0.0):
+        """The answer to message `number`, the first being 1, comes after a while."""
         self.now += after_s
-        self.replies.append(Reply(f"{number}", Letter(records, file)))
-        self.courier.turn()
-        self.courier.turn()
+        self.replies.append(NodeReply(f"{number}", NodeMessage.of(message, file)))
+        self.transport.turn()
+        self.transport.turn()
 
     def join(self, number=1, name="a", model="digest", samples=20):
-        self.courier.turn()
-        hello = {"hello": {"name": name, "model": model}, "ready": {"samples": samples}}
-        self.answer(number, hello, after_s=4.0)
+        self.transport.turn()
+        self.answer(number, Introduction(name, model, samples), after_s=4.0)
 
     def give(self, command, left_s=None, client=0):
-        self.courier.send_command(client, command, left_s)
-        self.courier.turn()
+        self.transport.send_command(client, command, left_s)
+        self.transport.turn()
 
-    def done(self, number, task, after_s=0.0, busy_s=0.0, **changed):
-        said = {"task": task, "version": 0, "depth": 2, "steps": 4, "full_steps": 4} | changed
-        said |= {"samples": 20, "trained": 32}
-        records = {"done": said, "rates": RATES, "times": {"busy_s": busy_s}}
-        self.answer(number, records, b"update", after_s)
+    def done(self, number, task, after_s=0.0, busy_s=0.0):
+        self.answer(number, report(task, busy_s), b"update", after_s)
+
+
+def report(task=1, busy_s=0.0, result=RESULT, batches=BATCHES):
+    return TaskReport(task, BATCH_S, batches, busy_s, 0, result)
 
 
 @pytest.fixture
@@ -115,9 +115,11 @@ def train(task, client=0, **work):
 
 
 def order(site):
-    """What the last letter asks for."""
-    _, kind, letter = site.sent[-1]
-    return letter.records["train" if kind == TRAIN else "probe"]
+    """What the last message asks for."""
+    _, kind, message = site.sent[-1]
+    found = from_json(TaskOrder, message.text)
+    assert isinstance(found.command, Train if kind == TRAIN else Probe)
+    return found
 
 
 def test_a_node_is_asked_who_it_is_and_then_takes_part(site):
@@ -130,20 +132,19 @@ def test_a_node_is_asked_who_it_is_and_then_takes_part(site):
 def test_an_order_carries_the_model_and_what_a_new_process_has_to_know(site):
     site.join()
     site.give(train(1, depth=2))
-    node, kind, letter = site.sent[-1]
-    assert (node, kind, letter.file) == (7, TRAIN, b"model")
-    assert letter.records["welcome"] == {"seed": 3, "settings": "{}", "client": 0}
-    assert letter.read("train", pb.Train).depth == 2
+    node, kind, message = site.sent[-1]
+    assert (node, kind, message.file) == (7, TRAIN, b"model")
+    assert order(site) == TaskOrder(train(1, depth=2), 3, "{}")
 
 
-def test_a_node_gets_one_letter_at_a_time(site):
+def test_a_node_gets_one_message_at_a_time(site):
     site.join()
     site.give(train(1))
     site.give(train(2))
     assert len(site.sent) == 2
     site.done(2, 1, after_s=9.0)
     assert [kind for _, kind, _ in site.sent] == [HELLO, TRAIN, TRAIN]
-    assert order(site)["task"] == 2
+    assert order(site).command.task == 2
 
 
 def test_other_nodes_do_not_wait_for_it(site):
@@ -177,14 +178,14 @@ def test_what_is_cancelled_afterwards_keeps_its_node_busy_until_it_answers(site)
     site.give(train(2))
     assert len(site.sent) == 2
     site.done(2, 1, after_s=30.0)
-    assert order(site)["task"] == 2
+    assert order(site).command.task == 2
     assert len(site.world.of(Arrived)) == 1  # the session knows that nobody waits for it
 
 
 def test_time_for_work_is_counted_from_the_beginning_of_training(site):
     site.join()
     site.give(train(1, stop_at=50.0), left_s=20.0)
-    assert order(site)["left_s"] == pytest.approx(20.0 - MESSAGE_S / 2)
+    assert order(site).left_s == pytest.approx(20.0 - MESSAGE_S / 2)
 
 
 def test_time_for_work_shrinks_while_it_waits_for_its_node(site):
@@ -192,7 +193,7 @@ def test_time_for_work_shrinks_while_it_waits_for_its_node(site):
     site.give(train(1))
     site.give(train(2, stop_at=50.0), left_s=20.0)
     site.done(2, 1, after_s=5.0, busy_s=5.0)
-    assert order(site)["left_s"] == pytest.approx(15.0 - MESSAGE_S / 2)
+    assert order(site).left_s == pytest.approx(15.0 - MESSAGE_S / 2)
 
 
 def test_the_way_of_a_message_is_at_least_what_is_set_and_more_where_it_took_more(site):
@@ -207,7 +208,7 @@ def test_the_way_of_a_message_is_at_least_what_is_set_and_more_where_it_took_mor
     rates = site.world.of(Arrived)[-1].rates
     assert (rates.down_s, rates.up_s, rates.latency_s) == (5.0, 5.0, 3.0)
     site.give(train(3, stop_at=50.0), left_s=20.0)
-    assert order(site)["left_s"] == pytest.approx(15.0)
+    assert order(site).left_s == pytest.approx(15.0)
 
 
 def test_work_after_a_probe_is_a_message_of_its_own_and_policies_know(site):
@@ -216,14 +217,13 @@ def test_work_after_a_probe_is_a_message_of_its_own_and_policies_know(site):
     began = site.now
     site.give(Probe(0, 1, 0, 8))
     assert site.sent[-1][1] == PROBE
-    records = {"profiled": {"task": 1}, "rates": RATES, "times": {"busy_s": 0.5}}
-    site.answer(2, records, after_s=8.5)
+    site.answer(2, report(busy_s=0.5, result=None), after_s=8.5)
     rates = site.world.of(Profiled)[0].rates
     assert (rates.down_s, rates.up_s, rates.latency_s) == (12.0, 4.0, 4.0)
     there_at = began + rates.down_s + 60.0 + rates.up_s
     stop_at = there_at - rates.up_s
     site.give(train(1, stop_at=stop_at), left_s=stop_at - site.now)
-    work_s = order(site)["left_s"]
+    work_s = order(site).left_s
     assert work_s == pytest.approx(59.5)  # all but the batch that the probe has taken
     assert site.now + 8.0 + work_s == pytest.approx(there_at)
 
@@ -234,35 +234,47 @@ def test_an_update_is_on_disk_before_the_run_hears_of_it(site):
     site.done(2, 1)
     assert site.spool.path(1).read_bytes() == b"update"
     arrived = site.world.of(Arrived)[0]
-    assert (arrived.client, arrived.task, arrived.depth, arrived.up_bytes) == (0, 1, 2, 6)
+    assert (arrived.client, arrived.task, arrived.result.depth, arrived.up_bytes) == (0, 1, 2, 6)
+
+
+def reply(message, file=None):
+    return NodeReply("2", NodeMessage.of(message, file))
+
+
+TEXT = NodeMessage.of(report()).text
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"),
+    ("given", "reason"),
     [
-        (Reply("2", None, "it took too long"), "it took too long"),
-        (Reply("2", Letter({"failed": {"task": 1, "reason": "no memory"}})), "no memory"),
-        (Reply("2", Letter({})), "there is no rates; there are no records"),
-        (Reply("2", Letter({"rates": RATES})), "there is no done; there are rates"),
-        (Reply("2", Letter({"rates": {"batch_s": "fast"}})), "rates cannot be read"),
-        (Reply("2", Letter({"rates": RATES | {"batches": 0}})), "impossible rates"),
-        (Reply("2", Letter({"rates": RATES, "done": {"task": 2}}, b"x")), "answered with task 2"),
-        (Reply("2", Letter({"rates": RATES, "done": {"task": 1}})), "without an update"),
-        (Reply("2", Letter({"times": {"busy_s": -1.0}})), "busy_s is -1.0"),
-        (Reply("2", Letter({"rates": RATES, "done": {"task": 1}}, b"x" * (2 << 20))), "2097152 bytes"),
+        (NodeReply("2", None, "it took too long"), "it took too long"),
+        (reply(TaskFailure(1, "no memory")), "no memory"),
+        (NodeReply("2", NodeMessage()), "cannot be read"),
+        (NodeReply("2", NodeMessage("{}")), "cannot be read"),
+        (reply(Introduction("a", "digest", 20)), "cannot be read"),
+        (NodeReply("2", NodeMessage(TEXT.replace("0.5", '"fast"'))), "cannot be read"),
+        (NodeReply("2", NodeMessage(TEXT.replace("0.5", "1e999"))), "cannot be read"),
+        (NodeReply("2", NodeMessage(TEXT.replace("0.5", "NaN"))), "cannot be read"),
+        (NodeReply("2", NodeMessage(TEXT.replace('"steps":4', '"steps":"many"'))), "cannot be read"),
+        (reply(report(batches=0)), "impossible rates"),
+        (reply(report(task=2), b"x"), "answered with task 2"),
+        (reply(report(result=None), b"x"), "without an update"),
+        (reply(report()), "without an update"),
+        (reply(report(busy_s=-1.0), b"x"), "busy_s is -1.0"),
+        (reply(report(), b"x" * (2 << 20)), "2097152 bytes"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_a_reply_that_is_none_fails_its_task(site, reply, reason):
+def test_a_reply_that_is_none_fails_its_task(site, given, reason):
     site.join()
     site.give(train(1))
-    site.replies.append(reply)
-    site.courier.turn()
+    site.replies.append(given)
+    site.transport.turn()
     failed = site.world.of(Failed)
     assert [(one.client, one.task) for one in failed] == [(0, 1)]
     assert reason in failed[0].reason
     site.give(train(3))
-    assert order(site)["task"] == 3
+    assert order(site).command.task == 3
 
 
 def test_a_message_that_flower_does_not_take_fails_its_task(site):
@@ -276,7 +288,7 @@ def test_a_node_that_is_listed_no_more_has_left(site):
     site.join()
     site.give(train(1))
     site.listed = []
-    site.courier.turn()
+    site.transport.turn()
     assert [one.client for one in site.world.of(ClientLost)] == [0]
     site.give(train(2))
     assert len(site.sent) == 2
@@ -292,12 +304,12 @@ def test_a_node_that_does_not_fit_is_asked_again_later_and_later(site, wrong):
     site.join(**wrong)
     assert site.world.told == []
     site.now += 9.0
-    site.courier.turn()
+    site.transport.turn()
     assert len(site.sent) == 1
     site.now += 1.0
     site.join(2, **wrong)
     site.now += 19.0
-    site.courier.turn()
+    site.transport.turn()
     assert len(site.sent) == 2
     site.now += 1.0
     site.join(3)
@@ -316,12 +328,12 @@ def test_a_node_for_which_there_is_no_place_is_asked_again(site):
 
 def test_an_expelled_node_is_left_alone_for_a_while(site):
     site.join()
-    site.courier.expel(0, "garbage")
-    site.courier.turn()
+    site.transport.expel(0, "garbage")
+    site.transport.turn()
     assert site.world.of(ClientLost) == [ClientLost(0, "garbage")]
     site.give(train(1))
     site.now += 599.0
-    site.courier.turn()
+    site.transport.turn()
     assert len(site.sent) == 1
     site.now += 1.0
     site.join(2)
@@ -334,7 +346,7 @@ def test_a_node_that_the_run_does_not_let_in_is_asked_again(site):
     came = site.world.of(ClientReady)[0]
     assert came.answer.set_running_or_notify_cancel()
     came.answer.set_exception(PeerError("a is shut out"))
-    site.courier.turn()
+    site.transport.turn()
     site.give(train(1))
     assert len(site.sent) == 1
     site.now += 10.0
@@ -342,7 +354,7 @@ def test_a_node_that_the_run_does_not_let_in_is_asked_again(site):
     assert len(site.world.of(ClientReady)) == 2
     site.world.of(ClientReady)[1].answer.set_result(())
     site.give(train(1))
-    assert order(site)["task"] == 1
+    assert order(site).command.task == 1
 
 
 def test_of_two_nodes_with_one_name_the_later_one_takes_part(site):
@@ -353,15 +365,15 @@ def test_of_two_nodes_with_one_name_the_later_one_takes_part(site):
     site.give(train(1))
     assert site.sent[-1][0] == 8
     site.listed = [8]
-    site.courier.turn()
+    site.transport.turn()
     assert site.world.of(ClientLost) == []
 
 
 def test_who_was_here_before_a_restart_has_some_time_to_come_back(site):
-    site.courier.crowd.expect([0, 1], 60.0)
+    site.transport.registry.expect([0, 1], 60.0)
     site.join()
     site.now += 60.0
-    site.courier.turn()
+    site.transport.turn()
     assert [one.client for one in site.world.of(ClientLost)] == [1]
 
 

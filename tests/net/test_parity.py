@@ -152,7 +152,7 @@ class Machines:
         self.world = RemoteWorld(
             CLIENTS, settings, self.models, Spool(), self, folder, lambda: None, lambda: self.now
         )
-        self.world._news = Impatient()
+        self.world._inbox._changed = Impatient()
         for client in range(CLIENTS):
             self.world.put(JoinRequest(f"client-{client}", Future()))
         for client in here:

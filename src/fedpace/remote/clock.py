@@ -43,9 +43,9 @@ class RunClock:
             self._last = max(self._last, stamp - self._zero) if self.started else 0.0
         return self._last
 
-    def came_by(self, stamp: float, moment: float) -> bool:
+    def came_by(self, stamp: float, at: float) -> bool:
         """True if a stamp of the clock is not later than a time of the run."""
-        return stamp - self._zero <= moment
+        return stamp - self._zero <= at
 
     def retrace(self, at: float) -> None:
         """Take the time of an event from a journal."""

@@ -12,10 +12,10 @@ import heapq
 import json
 import logging
 import math
-import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -52,23 +52,19 @@ from fedpace.core.run import Tick
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.clock import RunClock
 from fedpace.remote.desk import REFUSED, SHUT_OUT, ReportDesk
+from fedpace.remote.inbox import Inbox
 from fedpace.remote.reports import (
     ClientLost,
     ClientReady,
     ClientRecord,
     JoinRequest,
     Report,
-    RunStopped,
 )
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
 
 log = logging.getLogger("fedpace.server")
-
-MOST_UNHEARD = 100
-"""Reports of one client that may wait here; it has a task at a time, and a few reports on each."""
-_LONG_S = 3600.0
 
 
 class RemoteWorld:
@@ -98,12 +94,7 @@ class RemoteWorld:
         self._time = RunClock(clock, settings.hold_s)
         self.desk = ReportDesk(settings, models, spool, transport, clock, layers)
         self.desk.places.extend(ClientRecord(name) for name in _read_names(self._names))
-        self._inbox: deque[tuple[float, Report]] = deque()
-        self._unheard: Counter[int] = Counter()
-        """Client -> its reports in the inbox."""
-        self._news = threading.Condition()
-        self._stop: str | None = None
-        self._over: FedpaceError | None = None
+        self._inbox = Inbox(clock)
         self._due: deque[Event | Tick] = deque()
         self._timers: dict[str, float] = {}
         self._ticks: list[float] = []
@@ -114,30 +105,15 @@ class RemoteWorld:
 
     def put(self, report: Report) -> None:
         """Tell the run; PeerError where a client reports faster than it can be heard."""
-        with self._news:
-            if self._over is not None:
-                _decline(report, self._over)
-                return
-            if isinstance(report, Profiled | Arrived | Failed):
-                if self._unheard[report.client] >= MOST_UNHEARD:
-                    raise PeerError(f"{MOST_UNHEARD} reports wait to be heard; no more are taken")
-                self._unheard[report.client] += 1
-            self._inbox.append((self._time.clock(), report))
-            self._news.notify()
+        self._inbox.put(report)
 
     def close(self, why: FedpaceError) -> None:
         """Nobody listens any more: who waits for an answer, or will ask, is told so."""
-        with self._news:
-            self._over = self._over or why
-            for _, report in self._inbox:
-                _decline(report, why)
-            self._inbox.clear()
+        self._inbox.close(why)
 
     def stop(self, reason: str) -> None:
         """Let the run end where it is, to be gone on with later."""
-        with self._news:
-            self._stop = reason
-            self._news.notify()
+        self._inbox.stop(reason)
 
     def wants(self, client: int, task: int) -> bool:
         """Whether an update of this task is to be had from this client."""
@@ -207,12 +183,13 @@ class RemoteWorld:
                 if not told:
                     log.error("the journal cannot be written: %s; the run waits until it can", error)
                 told = True
-            with self._news:
-                if self._stop is not None:  # not RunStopped: what the journal says may not be done yet
-                    raise JournalError(
-                        f"{self._stop}, while the journal could not be written; make room and resume"
-                    )
-                self._news.wait(1.0)
+            if self._inbox.stopped is not None:
+                # Not RunStopped: what the journal says may not be done yet.
+                raise JournalError(
+                    f"{self._inbox.stopped}, while the journal could not be written; "
+                    "make room and resume"
+                )
+            self._inbox.sleep(1.0)
 
     # Books: also kept while a journal is retraced
 
@@ -293,26 +270,20 @@ class RemoteWorld:
     # Inside
 
     def _wait(self) -> tuple[float, Report] | Tick | Timer:
-        """The next report with its time, or a timer that has run out."""
-        with self._news:
-            while True:
-                if self._stop is not None:
-                    raise RunStopped(self._stop)
-                stands_s = self._time.pause_left_s()
-                runs = self._time.running
-                name = min(self._timers, key=lambda one: self._timers[one], default=None)
-                timer = math.inf if name is None or not runs else self._timers[name]
-                tick = self._ticks[0] if self._ticks and runs else math.inf
-                soonest, now = min(timer, tick), self.now()
-                if self._inbox and (now < soonest or self._time.came_by(self._inbox[0][0], soonest)):
-                    stamp, report = self._inbox.popleft()
-                    if isinstance(report, Profiled | Arrived | Failed):
-                        self._unheard[report.client] -= 1
-                    return stamp, report
-                if now >= soonest:
-                    break
-                left_s = stands_s or soonest - now
-                self._news.wait(None if left_s == math.inf else min(left_s, _LONG_S))
+        """The next report with its stamp, or a timer that has run out."""
+        while True:
+            pause_s = self._time.pause_left_s()
+            runs = self._time.running
+            name = min(self._timers, key=lambda one: self._timers[one], default=None)
+            timer = math.inf if name is None or not runs else self._timers[name]
+            tick = self._ticks[0] if self._ticks and runs else math.inf
+            soonest = min(timer, tick)
+            left_s = soonest - self.now()
+            found = self._inbox.take(partial(self._time.came_by, at=soonest), pause_s or left_s)
+            if found is not None:
+                return found
+            if left_s <= 0:
+                break
         if timer <= tick and name is not None:
             del self._timers[name]
             return Timer(self._now(), name)
@@ -407,12 +378,6 @@ class RemoteWorld:
         write_whole(self._names, json.dumps([place.name for place in self.places] + [name]))
         self.places.append(ClientRecord(name))
         return len(self.places) - 1
-
-
-def _decline(report: Report, why: FedpaceError) -> None:
-    """Tell who waits for an answer that there will be none."""
-    if isinstance(report, JoinRequest | ClientReady) and report.answer.set_running_or_notify_cancel():
-        report.answer.set_exception(why)
 
 
 def _read_names(path: Path) -> list[str]:

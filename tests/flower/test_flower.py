@@ -39,7 +39,7 @@ def test_updates_are_used_as_they_come(flower, tmp_path):
     assert sorted(one.samples for one in told(result.journal, Joined)) == [6000, 6000], said
     arrived = told(result.journal, Arrived)
     assert {one.client for one in arrived} == {0, 1}
-    assert all(one.steps == 188 and not one.cut for one in arrived)
+    assert all(one.result.steps == 188 and not one.result.cut for one in arrived)
     assert result.accuracy[-1][1] > result.accuracy[0][1] + 0.2
     assert "over: 4 rounds are over" in said
     assert (tmp_path / "weights.pt").exists()

@@ -8,6 +8,8 @@ it must be served as if nothing had been, and the model is what it alone would h
 """
 
 import asyncio
+import dataclasses
+import json
 import logging
 import random
 import socket
@@ -206,7 +208,7 @@ def test_no_update_counts_of_which_is_told_what_cannot_be(undisturbed, tmp_path)
         "samples": (0, SAMPLES + 1, *INTEGERS[5:]),
         "trained": (0, SAMPLES - 1, SAMPLES + 1, *INTEGERS[5:]),
         "last_depth": INTEGERS,
-        "width": FLOATS,
+        "width": FLOATS[3:],  # JSON has no others
         "seen": INTEGERS,
     }
 
@@ -215,7 +217,11 @@ def test_no_update_counts_of_which_is_told_what_cannot_be(undisturbed, tmp_path)
         for number in range(1, cases + 1):
             await mallory.upload(arrays.pack(update(value=0.25)))
             told, name = mallory.done(), draw.choice(list(impossible))
-            setattr(told, name, draw.choice(impossible[name]))
+            if name == "version":
+                told.version = draw.choice(impossible[name])
+            else:
+                result = json.loads(told.result) | {name: draw.choice(impossible[name])}
+                told.result = json.dumps(result)
             await mallory.try_out(pb.FromClient(done=told))
             assert mallory.refused == number, f"{told} was not refused"
 
@@ -288,7 +294,7 @@ async def offered_pieces(draw, mallory):
         requests.insert(draw.randrange(len(requests)), Piece.of(mallory.task, 0, b""))
     elif how == 5:
         at = draw.randrange(len(requests))
-        requests[at] = replace(requests[at], data=garble(draw, requests[at].data))
+        requests[at] = dataclasses.replace(requests[at], data=garble(draw, requests[at].data))
     return data, requests
 
 

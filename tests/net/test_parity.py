@@ -109,7 +109,7 @@ class Models(Learner):
 
     def expect(self, event, work):
         sent = self.sent[event.task]
-        assert (event.depth, event.width) == (sent.depth, sent.width)
+        assert (event.result.depth, event.result.width) == (sent.result.depth, sent.result.width)
 
     def collect(self, tasks):
         assert set(tasks) <= set(self.sent)

@@ -1,8 +1,7 @@
 """Every example runs, and says what its page says."""
 
 import doctest
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import fedpace
 from fedpace.planning import timely
 from fedpace.runs.compare import labels
-from fedpace.runs.config import load
+from fedpace.runs.config import load, plugin
 from tests.shared_data import real_data
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -19,14 +18,20 @@ MEASURING = {"adel", "dynamite"}
 """Policies of these configs ask about updates, so there have to be some."""
 
 
-def output_of(name):
-    done = subprocess.run(
-        [sys.executable, name], cwd=EXAMPLES, capture_output=True, text=True, timeout=300, check=True
-    )
-    return done.stdout
+@pytest.fixture
+def output_of(monkeypatch, capsys):
+    """Run an example as a script, from its folder; what it prints."""
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def run(name):
+        runpy.run_path(name, run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_own_task_shows_three_policies_and_is_short():
+def test_own_task_shows_three_policies_and_is_short(output_of):
     lines = output_of("own_task.py").splitlines()
     assert [line.split()[0] for line in lines] == ["timelyfl", "fedbuff", "sync"]
     assert "80% after" in lines[0]
@@ -49,12 +54,12 @@ def test_the_schedulers_example_says_what_it_gives():
     assert doctest.testmod(timely).failed == 0
 
 
-def test_own_policy_learns():
+def test_own_policy_learns(output_of):
     accuracy = float(output_of("own_policy.py").split()[1].rstrip("%"))
     assert accuracy > 50
 
 
-def test_own_stream_remembers_in_a_reservoir_and_forgets_in_a_queue():
+def test_own_stream_remembers_in_a_reservoir_and_forgets_in_a_queue(output_of):
     lines = [line.replace("%", "").split() for line in output_of("own_stream.py").splitlines()]
     worst = {keep: int(low) for keep, low, _, _ in lines}
     assert worst["reservoir"] > 75
@@ -68,5 +73,7 @@ def test_every_policy_of_every_shipped_config_runs(path, monkeypatch):
     chosen = labels(config)
     if config.task["kind"] == "mnist":
         monkeypatch.setenv("FEDPACE_DATA", str(real_data("mnist").parent))
+    kind, settings = plugin("tasks", config.task, "task")
+    task = kind.build(settings, config.clients)  # once for all, as reading it takes most of the time
     for label in chosen:
-        assert fedpace.simulate(config, policy=label).summary.tasks > 0
+        assert fedpace.simulate(config, task=task, policy=label).summary.tasks > 0

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 import time
 from dataclasses import fields
 from importlib import util
@@ -15,9 +14,9 @@ from fedpace.core.journal import JOURNAL
 from fedpace.remote.settings import ServeSettings
 from fedpace.runs.config import load
 from fedpace.runs.simulate import open_result
+from tests.cli.command import COMMAND, fedpace, succeeded
 
 ROOT = Path(__file__).parent.parent
-FEDPACE = (sys.executable, "-c", "from fedpace.cli.main import main; main()")
 
 
 def said(path):
@@ -32,7 +31,7 @@ def start(tmp_path):
     def begin(name, *words):
         with (tmp_path / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [*FEDPACE, *map(str, words)], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+                [*COMMAND, *map(str, words)], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
             )
         processes.append(process)
         return process
@@ -47,7 +46,7 @@ def start(tmp_path):
 def test_two_clients_with_the_examples_data_train_a_model(tmp_path, start):
     keys, out, log = tmp_path / "keys", tmp_path / "out", tmp_path / "server.log"
     for words in (("init",), ("client", "client-0", "client-1")):
-        subprocess.run([*FEDPACE, "keys", *words, "--keys", keys], check=True, capture_output=True)
+        succeeded(fedpace(tmp_path, "keys", *words, "--keys", str(keys)))
     server = start(
         "server",
         *("serve", "configs/federation.toml", "--policy", "sync", "--listen", "127.0.0.1:0"),

@@ -31,17 +31,19 @@ from tests.planning.deadline_cases import (
     oracle,
     problems,
 )
+from tests.sizes import sizes
 
 
-def test_the_fast_solver_is_as_good_as_trust_constr():
+@sizes("count", 15, 50)
+def test_the_fast_solver_is_as_good_as_trust_constr(count):
     rng, ended = np.random.default_rng(5), 0
-    for _ in range(50):
+    for _ in range(count):
         problem, budget = at_random(rng, int(rng.integers(4, 9)))
         found, other = plan_deadlines(problem, budget), oracle(problem, budget)
         assert math.isfinite(found.bound)
         assert found.bound <= other * (1 + 1e-6)
         ended += math.isfinite(other)
-    assert ended >= 40
+    assert ended >= 0.8 * count
 
 
 def test_no_point_of_a_fine_grid_is_better_for_two_rounds():

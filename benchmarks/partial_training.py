@@ -16,6 +16,7 @@ from fedpace.learn.many.executor import single_thread
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.steps import train
 from fedpace.learn.train.trainer import Trainer
 
 BATCH, STEPS = 20, 3
@@ -36,7 +37,7 @@ def step_s(trainer: Trainer, depth: int) -> float:
     batches = list(zip(*(one.split(BATCH) for one in trainer.task.train), strict=True))
     with trainer.begun(body, 0, 0, 0, trainer.initial()):
         begin = time.process_time()
-        body.steps.train(body.cut(depth), batches)
+        train(body.steps, body.cut(depth), batches)
         return (time.process_time() - begin) / STEPS
 
 

@@ -17,8 +17,8 @@ from fedpace.core.model import LayerCost, ModelProfile
 from fedpace.fleet.fleet import Pace
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.course import Times
 from fedpace.learn.train.live import LiveTrainer, Open, Orders
+from fedpace.learn.train.live_task import BatchTimes
 from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
 from fedpace.sim import layerwise, timeline
 from tests.learn.learning_toys import Tied, normed, plain, task
@@ -550,7 +550,7 @@ def test_a_profile_of_another_model_is_refused():
 
 
 def test_the_speed_of_the_full_model_is_the_median_of_its_batches():
-    times = Times([0.5, 1.0], size=4)
+    times = BatchTimes([0.5, 1.0], size=4)
     for seconds in (9.0, 1.0, 2.0):
         times.note(2, 4, seconds)
     times.note(2, 1, 50.0)
@@ -559,7 +559,7 @@ def test_the_speed_of_the_full_model_is_the_median_of_its_batches():
 
 
 def test_where_only_a_part_was_trained_its_time_is_scaled():
-    times = Times([0.5, 1.0], size=4)
+    times = BatchTimes([0.5, 1.0], size=4)
     times.note(1, 2, 0.5)
     assert times.full_s == 2.0  # a short batch is better than none
     for seconds in (3.0, 1.0, 2.0):
@@ -568,7 +568,7 @@ def test_where_only_a_part_was_trained_its_time_is_scaled():
 
 
 def test_the_next_batch_is_expected_to_take_what_the_last_ones_took():
-    times = Times([0.5, 1.0], size=4)
+    times = BatchTimes([0.5, 1.0], size=4)
     times.note(2, 4, 2.0)
     assert times.next_s(1, 4) == 1.0
     for seconds in (100.0, 1.0, 2.0, 3.0, 4.0, 5.0):
@@ -578,7 +578,7 @@ def test_the_next_batch_is_expected_to_take_what_the_last_ones_took():
 
 
 def test_a_thinner_model_tells_the_speed_of_the_full_one():
-    times = Times([0.25, 0.25], size=4)
+    times = BatchTimes([0.25, 0.25], size=4)
     times.note(2, 4, 1.0)
     assert times.full_s == 4.0
     assert times.next_s(2, 4) == 1.0

@@ -1,4 +1,4 @@
-"""What training to each depth takes on this machine, by a clock."""
+"""Measures what training to each depth takes on this machine, by a clock."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,7 @@ def entering(bound: Bound, enter: Callable[[int], None]) -> Iterator[None]:
 
 
 def _clock() -> Now:
-    """That of the processor, which does not see what else runs, if it is fine and of one thread."""
+    """The processor's clock, which does not see what else runs, if it is fine and of one thread."""
     fine = time.get_clock_info("process_time").resolution < 1e-5
     return time.process_time if fine and torch.get_num_threads() == 1 else time.perf_counter
 
@@ -82,18 +82,14 @@ def _shares(seconds: Sequence[float]) -> list[float]:
 
 def _step(body: Body, depth: int, batch: tuple[Tensor, Tensor], now: Now) -> float:
     """Seconds of a task's second step: the first has to make the optimiser's state."""
-    asked = []
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for _ in range(2):
-            asked.append(now())
-            yield batch
-        asked.append(now())
-
     body.begin(0.0)  # the optimiser's work without its effect
-    body.steps.train(body.cut(depth), batches())
+    with body.steps.on(body.cut(depth)) as step:
+        step(*batch)
+        begin = now()
+        step(*batch)
+        spent = now() - begin
     body.model.zero_grad(set_to_none=True)
-    return asked[2] - asked[1]
+    return spent
 
 
 def _forward_spans(bound: Bound, forward: Callable[[], None], now: Now) -> list[float]:

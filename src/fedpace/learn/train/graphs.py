@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from fedpace.core.errors import FedpaceError
 from fedpace.learn.device import drawing
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.reused import Reused, capturable
-from fedpace.learn.train.steps import Batches, Eager, Loss, Part, Steps, step
+from fedpace.learn.train.steps import Eager, Loss, Part, Step, Steps, step
 
 
 class CannotCapture(FedpaceError):
@@ -78,18 +79,20 @@ class Graphs:
     def begin(self, lr: float) -> None:
         self._optimisers.reset()
 
-    def train(self, part: Part, batches: Batches) -> None:
-        optimiser = self._optimisers.at(part)
+    @contextmanager
+    def on(self, part: Part) -> Iterator[Step]:
         with part:
-            for inputs, targets in batches:
-                key = (type(part), part.depth, len(inputs))
-                if key not in self._graphs:
-                    self._graphs[key] = self._captured(part, optimiser, inputs, targets)
-                graph = self._graphs[key]
-                if graph is None:
-                    step(self._model, self._loss, part, optimiser, inputs, targets)
-                else:
-                    graph(inputs, targets)
+            yield partial(self._step, part, self._optimisers.at(part))
+
+    def _step(self, part: Part, optimiser: Optimizer, inputs: Tensor, targets: Tensor) -> None:
+        key = (type(part), part.depth, len(inputs))
+        if key not in self._graphs:
+            self._graphs[key] = self._captured(part, optimiser, inputs, targets)
+        graph = self._graphs[key]
+        if graph is None:
+            step(self._model, self._loss, part, optimiser, inputs, targets)
+        else:
+            graph(inputs, targets)
 
     def _captured(
         self, part: Part, optimiser: Optimizer, inputs: Tensor, targets: Tensor

@@ -24,10 +24,11 @@ from fedpace.learn.model.weights import Weights
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.body import Body
-from fedpace.learn.train.course import Clock, Course
+from fedpace.learn.train.live_task import Clock, LiveTask
 from fedpace.learn.train.orders import LiveResult, Open, Orders
 from fedpace.learn.train.profile import profile
-from fedpace.learn.train.trainer import Batch, Trainer
+from fedpace.learn.train.steps import Batch
+from fedpace.learn.train.trainer import Trainer
 
 __all__ = ["LiveResult", "LiveTrainer", "Open", "Orders"]
 
@@ -112,15 +113,15 @@ class LiveTrainer:
         shares = self._shares(width)
         with self._trainer.begun(body, self.client, opened.task, opened.version, weights) as old:
             batches, now = self._batches(opened), self._settled(clock)
-            course = Course(body, batches, opened, self.samples, shares, orders, now, on_step)
+            task = LiveTask(body, batches, opened, self.samples, shares, orders, now, on_step)
             if opened.probe:
-                body.steps.train(body.cut(body.layout.depth), course.probe(on_profile))
+                task.probe(on_profile)
                 work = orders.wait()
             if work is None:
                 return None
             self._check(opened, work)
-            course.carry_out(work, old)
-            return None if orders.cancelled else self._result(course, work, body, old)
+            task.carry_out(work, old)
+            return None if orders.cancelled else self._result(task, work, body, old)
 
     def _check(self, opened: Open, work: Work) -> None:
         self._trainer.check(opened.task, work.depth or self.layout.depth, work.width)
@@ -130,21 +131,21 @@ class LiveTrainer:
                 "keep its batch size, and do not probe a task that has a width"
             )
 
-    def _result(self, course: Course, work: Work, body: Body, old: Weights) -> LiveResult:
+    def _result(self, task: LiveTask, work: Work, body: Body, old: Weights) -> LiveResult:
         result = TaskResult(
-            course.depth,
-            course.steps,
-            course.full_steps,
-            min(course.trained, self.samples),
-            course.trained,
-            cut=course.steps < course.total or course.last_depth is not None,
-            last_depth=course.last_depth,
+            task.depth,
+            task.steps,
+            task.full_steps,
+            min(task.trained, self.samples),
+            task.trained,
+            cut=task.steps < task.total or task.last_depth is not None,
+            last_depth=task.last_depth,
             width=work.width,
         )
-        if not course.steps:
+        if not task.steps:
             return LiveResult(result, math.nan, None)
-        update = self._trainer.update(body, old, result, work.estimate, course.last)
-        return LiveResult(result, course.times.full_s, update)
+        update = self._trainer.update(body, old, result, work.estimate, task.last)
+        return LiveResult(result, task.times.full_s, update)
 
     def _batches(self, opened: Open) -> Iterator[Batch]:
         """Without end. One by one, so that what a batch takes does not depend on the epoch's length."""

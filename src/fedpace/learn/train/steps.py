@@ -1,7 +1,8 @@
 """Training steps: forward, loss, backward, optimiser."""
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -11,7 +12,10 @@ from torch.optim import Optimizer
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
 
-Batches = Iterable[tuple[Tensor, Tensor]]
+Batch = tuple[Tensor, Tensor]
+"""Inputs and targets."""
+Step = Callable[[Tensor, Tensor], None]
+"""Makes one training step, on a batch's inputs and targets."""
 Loss = Callable[[Any, Tensor], Tensor]
 Backward = Callable[[Tensor], None]
 """Propagates a loss back through the model."""
@@ -34,12 +38,21 @@ class Part(AbstractContextManager["Part"], Protocol):
 class Steps(Protocol):
     """Makes the steps of one task after the other, with a new optimiser for each task.
 
-    begin(lr): a task begins, with this learning rate. Where it is trained at one part of the model
-    after another, the optimiser's state lives on.
+    begin(lr): a task begins, with this learning rate. on(part): while entered, makes steps at that part
+    of the model. Where a task is trained at one part after another, the optimiser's state lives on.
     """
 
     def begin(self, lr: float) -> None: ...
-    def train(self, part: Part, batches: Batches) -> None: ...
+    def on(self, part: Part) -> AbstractContextManager[Step]: ...
+
+
+def train(steps: Steps, part: Part, batches: Iterable[Batch]) -> Batch | None:
+    """Make a step on each batch; gives the last of them."""
+    batch = None
+    with steps.on(part) as make:
+        for batch in batches:
+            make(*batch)
+    return batch
 
 
 class Eager:
@@ -54,15 +67,15 @@ class Eager:
         self._lr = lr
         self._earlier = None
 
-    def train(self, part: Part, batches: Batches, backward: Backward | None = None) -> None:
+    @contextmanager
+    def on(self, part: Part, backward: Backward | None = None) -> Iterator[Step]:
         """backward: the pass to make, of which the optimiser takes what gradients it leaves."""
         optimiser, earlier = client_optimiser(self._settings, part.trained, self._lr), self._earlier
         if earlier is not None:
             optimiser.state.update((p, earlier.state[p]) for p in part.trained if p in earlier.state)
         self._earlier = optimiser
         with part:
-            for inputs, targets in batches:
-                step(self._model, self._loss, part, optimiser, inputs, targets, backward)
+            yield partial(step, self._model, self._loss, part, optimiser, backward=backward)
 
 
 def step(

@@ -27,11 +27,9 @@ from fedpace.learn.train.estimate import estimate
 from fedpace.learn.train.job import Job
 from fedpace.learn.train.optimiser import check_optimiser, effort
 from fedpace.learn.train.profile import Method, profile
+from fedpace.learn.train.steps import Batch, train
 
 __all__ = ["Job", "TrainSettings", "Trainer", "Update"]
-
-Batch = tuple[Tensor, Tensor]
-"""Inputs and targets."""
 
 
 class Trainer:
@@ -104,9 +102,8 @@ class Trainer:
         self.check(job.task, job.result.depth, job.result.width)
         body = self.body(job.result.width)
         with self.begun(body, job.client, job.task, job.version, weights) as old:
-            batches = _Noted(self._batches(job))
-            _train(body, job.result, old, batches)
-            return self.update(body, old, job.result, job.estimate, batches.last)
+            last = _train(body, job.result, old, self._batches(job))
+            return self.update(body, old, job.result, job.estimate, last)
 
     def check(self, task: int, depth: int, width: float | None) -> None:
         """Refuse what the model cannot be trained at."""
@@ -227,28 +224,13 @@ class Trainer:
         return self.stream.held(job.client, seen)
 
 
-class _Noted:
-    """Batches on their way, of which the last one is kept."""
-
-    def __init__(self, batches: Iterator[Batch]) -> None:
-        self._batches = batches
-        self.last: Batch | None = None
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        self.last = next(self._batches)
-        return self.last
-
-
-def _train(body: Body, result: TaskResult, old: Weights, batches: Iterator[Batch]) -> None:
-    full = body.layout.depth
+def _train(body: Body, result: TaskResult, old: Weights, batches: Iterator[Batch]) -> Batch | None:
+    """Make a job's steps; gives its last batch."""
+    full, last = body.layout.depth, None
     if result.full_steps and result.depth < full:
-        body.steps.train(body.cut(full), islice(batches, result.full_steps))
+        last = train(body.steps, body.cut(full), islice(batches, result.full_steps))
         body.bound.load(old, keep=result.depth)
     if result.last_depth is None:
-        body.steps.train(body.cut(result.depth), batches)
-    else:
-        body.steps.train(body.cut(result.depth), islice(batches, result.steps - 1))
-        body.steps.train(body.stopped(result.last_depth), batches)
+        return train(body.steps, body.cut(result.depth), batches) or last
+    train(body.steps, body.cut(result.depth), islice(batches, result.steps - 1))
+    return train(body.steps, body.stopped(result.last_depth), batches)

@@ -1,4 +1,4 @@
-"""One task while it is trained: from batch to batch, with an eye on the clock and on what is told."""
+"""Trains one task batch by batch, until its work is done, its time is over or it is cancelled."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from fedpace.learn.model.stopped import backward_until
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.train.body import Body
 from fedpace.learn.train.orders import Open, Orders
-from fedpace.learn.train.trainer import Batch
+from fedpace.learn.train.steps import Batch, Step
 
 Clock = Callable[[], float]
 
@@ -22,8 +22,8 @@ RECENT = 5
 """Batches whose mean time says how long the next one takes."""
 
 
-class Course:
-    """One task on its way. Its generators hand out batches, and see to the clock between them.
+class LiveTask:
+    """One task while it is trained: after each batch, clock and orders decide whether it goes on.
 
     steps: batches that got a step, the first `full_steps` before the work was known, of `total` that
     it wants; depth: layers that the update carries; last: the last of those batches.
@@ -44,26 +44,26 @@ class Course:
         self._clock, self._on_step = clock, on_step
         self._samples = samples
         self._epoch = math.ceil(samples / opened.batch_size)
-        self.times = Times(shares, min(opened.batch_size, samples))
+        self.times = BatchTimes(shares, min(opened.batch_size, samples))
         self.steps = self.full_steps = self.total = self.trained = 0
         self.depth = body.layout.depth
         self.last_depth: int | None = None
         self.last: Batch | None = None
 
-    def probe(self, on_profile: Callable[[float], None]) -> Iterator[Batch]:
-        """One batch, then more of them until there is work, or as many as there may be."""
+    def probe(self, on_profile: Callable[[float], None]) -> None:
+        """Train one batch, then more of them until there is work, or as many as there may be."""
         if self._orders.cancelled:
             return
         most = self._opened.max_epochs
         limit = math.inf if most is None else most * self._epoch
-        yield from self._one(self.depth)
-        on_profile(self.times.full_s)
-        while self._opened.go_on and self.steps < limit and not self._orders.given:
-            yield from self._one(self.depth)
+        with self._body.steps.on(self._body.cut(self.depth)) as step:
+            self._train_batch(step)
+            on_profile(self.times.full_s)
+            while self._opened.go_on and self.steps < limit and not self._orders.given:
+                self._train_batch(step)
 
     def carry_out(self, work: Work, old: Weights) -> None:
         """Train what the work wants beyond what is done, in its time."""
-        body, full = self._body, self.depth
         self.full_steps = self.steps
         self.total = work.steps if work.steps is not None else (work.epochs or 1) * self._epoch
         stop_at = math.inf
@@ -71,41 +71,43 @@ class Course:
             left_s = max(work.stop_at - self._clock(), 0.0)
             stop_at = work.stop_at + left_s * TOLERANCE
         if work.stop_in is not None:
-            stop = _Stop(body.bound, self._clock, stop_at)
-            body.eager.train(body.cut(full), self._layer_by_layer(stop, stop_at), stop)
-            return
-        self.depth = work.depth or full
-        if self.steps and self.depth < full:
-            body.bound.load(old, keep=self.depth)
-        body.steps.train(body.cut(self.depth), self._whole_batches(stop_at))
+            self._train_layers(stop_at)
+        else:
+            self._train_batches(work.depth or self.depth, stop_at, old)
 
-    def _whole_batches(self, stop_at: float) -> Iterator[Batch]:
-        """Those that are expected to be done in time, and one at least, as `timeline.carry_out`."""
-        while self._wanted and (not self.steps or self._clock() + self._next_s() <= stop_at):
-            yield from self._one(self.depth)
+    def _train_batches(self, depth: int, stop_at: float, old: Weights) -> None:
+        """Train those that are expected to be done in time, and one at least: `timeline.carry_out`."""
+        body = self._body
+        if self.steps and depth < self.depth:
+            body.bound.load(old, keep=depth)
+        self.depth = depth
+        with body.steps.on(body.cut(depth)) as step:
+            while self._wanted and (not self.steps or self._clock() + self._next_s() <= stop_at):
+                self._train_batch(step)
 
-    def _layer_by_layer(self, stop: "_Stop", stop_at: float) -> Iterator[Batch]:
-        """Until the time is over; what counts of the batch that it ends in, as `layerwise.carry_out`.
+    def _train_layers(self, stop_at: float) -> None:
+        """Train until the time is over, also in the middle of a batch: `layerwise.carry_out`.
 
         A batch whose output layer is not done in time has never been: its statistics go back too.
         """
-        buffers = list(self._body.model.buffers())
-        while self._wanted and self._clock() < stop_at:
-            kept = [buffer.clone() for buffer in buffers]
-            began_at, batch = self._clock(), next(self._batches)
-            stop.in_time = stop.passed = self._body.layout.depth
-            yield batch
-            if not stop.in_time:
-                with torch.no_grad():
-                    for buffer, before in zip(buffers, kept, strict=True):
-                        buffer.copy_(before)
-                return
-            if stop.in_time < self._body.layout.depth:
-                self.depth = self.depth if self.steps else stop.in_time
-                self.last_depth = stop.in_time
-            self._count(batch, stop.passed, began_at)
-            if self.last_depth is not None:
-                return
+        body, full = self._body, self._body.layout.depth
+        backward = TimedBackward(body.bound, self._clock, stop_at)
+        buffers = list(body.model.buffers())
+        with body.eager.on(body.cut(full), backward) as step:
+            while self._wanted and self.last_depth is None and self._clock() < stop_at:
+                kept = [buffer.clone() for buffer in buffers]
+                began_at, batch = self._clock(), next(self._batches)
+                backward.in_time = backward.passed = full
+                step(*batch)
+                if not backward.in_time:
+                    with torch.no_grad():
+                        for buffer, before in zip(buffers, kept, strict=True):
+                            buffer.copy_(before)
+                    return
+                if backward.in_time < full:
+                    self.depth = self.depth if self.steps else backward.in_time
+                    self.last_depth = backward.in_time
+                self._count(batch, backward.passed, began_at)
 
     @property
     def _wanted(self) -> bool:
@@ -115,10 +117,10 @@ class Course:
         size, done = self._opened.batch_size, self.steps % self._epoch
         return self.times.next_s(self.depth, min(size, self._samples - done * size))
 
-    def _one(self, depth: int) -> Iterator[Batch]:
+    def _train_batch(self, step: Step) -> None:
         began_at, batch = self._clock(), next(self._batches)
-        yield batch
-        self._count(batch, depth, began_at)
+        step(*batch)
+        self._count(batch, self.depth, began_at)
 
     def _count(self, batch: Batch, depth: int, began_at: float) -> None:
         samples = len(batch[0])
@@ -129,7 +131,7 @@ class Course:
         self._on_step(self.steps)
 
 
-class _Stop:
+class TimedBackward:
     """A backward pass that ends at the first layer that is late, and leaves the others' gradients.
 
     in_time: layers that were done by `stop_at`; passed: with the one that was not. Both are set before
@@ -157,7 +159,7 @@ class _Stop:
         return False
 
 
-class Times:
+class BatchTimes:
     """Seconds that one task's batches took, by the layers that were trained.
 
     shares: cost of a step over that of the full model, by its depth from 1; size: samples of a whole

@@ -84,12 +84,13 @@ def changed(method: str) -> Any:
     """While entered, stacks are trained in a way that no setting has."""
     from torch.backends import cudnn
 
-    from fedpace.learn.many.stacks import plan as stack_plan
-    from fedpace.learn.many.stacks import replay as stack_replay
+    from fedpace.learn.many.stacks import plan, replay, stacked
 
-    usual, words = (stack_plan.usable, stack_replay.at_work), method.split("+")
+    usual, words = (plan.usable, replay.at_work, stacked.CudaCapture), method.split("+")
     if "grouped" in words:
-        stack_plan.usable = lambda device: False
+        plan.usable = lambda device: False
+    if "eager" in words:
+        stacked.CudaCapture = lambda device: lambda step: step
     if "loose" in words:
 
         @contextmanager
@@ -97,41 +98,57 @@ def changed(method: str) -> Any:
             with usual[1](device, precision), cudnn.flags(True, True, 10, False, True):
                 yield
 
-        stack_replay.at_work = loose
+        replay.at_work = loose
     try:
         yield
     finally:
-        stack_plan.usable, stack_replay.at_work = usual
+        plan.usable, replay.at_work, stacked.CudaCapture = usual
 
 
-def timed(learner: Any) -> dict[str, float]:
-    """Seconds, from the third call on, of training, of checking updates and of making models."""
-    import torch
+class Spans:
+    """Seconds, from the third call on, of training, of checking updates and of making models.
 
-    spans: dict[str, float] = {}
+    While entered, calls are timed. notes: of the executor that stacks.
+    """
 
-    def watch(owner: Any, name: str) -> None:
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self.notes: dict[str, str] = {}
+        self._undo = ExitStack()
+
+    def __enter__(self) -> "Spans":
+        from fedpace.learn.many.executor import Serial
+        from fedpace.learn.many.stacks.stacked import Stacked
+        from fedpace.learn.server.store import ModelStore
+
+        watched = (Serial, "train"), (Stacked, "train"), (ModelStore, "put"), (ModelStore, "aggregate")
+        for owner, name in watched:
+            self._watch(owner, name)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._undo.close()
+
+    def _watch(self, owner: Any, name: str) -> None:
+        import torch
+
         usual, calls = getattr(owner, name), 0
+        settle = torch.cuda.synchronize if torch.cuda.is_available() and name != "put" else bool
 
-        def call(*given: Any) -> Any:
+        def call(one: Any, *given: Any) -> Any:
             nonlocal calls
             calls += 1
-            if torch.cuda.is_available() and name != "put":
-                torch.cuda.synchronize()
+            settle()
             began = time.perf_counter()
-            found = usual(*given)
-            if torch.cuda.is_available() and name != "put":
-                torch.cuda.synchronize()
+            found = usual(one, *given)
+            settle()
             if calls > 3:
-                spans[name] = spans.get(name, 0.0) + time.perf_counter() - began
+                self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - began
+            self.notes |= getattr(one, "notes", {})
             return found
 
         setattr(owner, name, call)
-
-    watch(learner._executor, "train")
-    watch(learner._store, "put")
-    watch(learner._store, "aggregate")
-    return spans
+        self._undo.callback(setattr, owner, name, usual)
 
 
 def simulate(
@@ -166,9 +183,7 @@ def simulate(
         stack.enter_context(changed(method))
         learning = Learning(task, clients, division, train, "flops", 0, device)
         learner = learning.learner(ServerSettings(), 1, stack, None)
-        spans = timed(learner)
-        if method == "eager":
-            learner._executor._capture = lambda step: step
+        spans = stack.enter_context(Spans())
         context = Context(0, clients, learning.profile, 32)
         session_policy = policy(settings, context)
         header = Header("benchmark", {}, context, {}, "0")
@@ -177,9 +192,8 @@ def simulate(
         world = World(fleet, learning.samples, learning.profile, learner, None)
         evaluate, stop = EvaluateSettings(every_rounds=1000), StopSettings(rounds=rounds)
         Run(Session(session_policy, recorder), world, learner, evaluate, stop, (watch,)).to_end()
-        print(", ".join(f"{name} {spent:.2f} s" for name, spent in spans.items()))
-        notes = getattr(learner._executor, "notes", {})
-        for kind, note in list(notes.items())[:2]:
+        print(", ".join(f"{name} {spent:.2f} s" for name, spent in spans.spent.items()))
+        for kind, note in list(spans.notes.items())[:2]:
             print(f"{kind}: {note}")
 
 

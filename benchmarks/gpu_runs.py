@@ -163,6 +163,7 @@ def simulate(
     watch: Callable[[Any], None],
 ) -> None:
     import torch
+    from fedpace.sim.learning import Learning
 
     from fedpace.core.journal import Header, Journal
     from fedpace.core.policy import Context
@@ -172,7 +173,6 @@ def simulate(
     from fedpace.fleet.trace import Phones, PhonesSettings
     from fedpace.learn.many.executor import one_thread
     from fedpace.learn.settings import ServerSettings, TrainSettings
-    from fedpace.sim.learning import Learning
     from fedpace.sim.world import World
 
     together = "one by one" if method == "one-by-one" else "stacked"

@@ -352,7 +352,8 @@ def check_model(federation: Federation) -> None:
         match message:
             case Probe() | Train() if message.task not in bases:
                 bases[message.task] = store.weights(message.slot)
-            case Arrived(client=client, task=number, depth=depth, steps=steps):
+            case Arrived(client=client, task=number, result=result):
+                depth, steps = result.depth, result.steps
                 params = bases[number].params.numpy()
                 start = layout.start(depth).params
                 made = update(params, start, depth, client, number, steps)
@@ -468,13 +469,14 @@ def _fork_for_tests() -> None:
     import tests.net.toy_client
     import tests.net.toy_task
     from fedpace.learn.train.live import LiveTrainer
+    from fedpace.runs.assembly import Assembly, RunRequest
 
     # What is imported late is imported here, once; a thread more would not survive a fork.
     torch.set_num_threads(1)
     task = tests.net.toy_task.task()
     config = configs.load({"clients": 1, "policy": "sync"})
     plan = configs.policy_plan(config, "sync")
-    fedpace.runs.serving.Parts.build(config, plan, task, "cpu")
+    Assembly.served(RunRequest(config, plan, None, task))
     for name in ("fedbuff", "fedasync", "timelyfl"):
         plugins.load("policies", name)
     tests.net.toy_client.layout_of(8)

@@ -26,7 +26,7 @@ from fedpace.net.keys.gate import Gate
 from fedpace.net.server import Server
 from fedpace.remote.trainee import Arrays, TrainedTask
 from fedpace.remote.world import RemoteWorld
-from fedpace.runs import federation
+from fedpace.runs import federation, learning
 from fedpace.runs import serving as serving_
 
 SAMPLES, BATCH = 200, 20
@@ -223,7 +223,7 @@ def serving(config: Any, out: Path, gate: Gate | None = None, **options: Any) ->
     with (
         mock.patch.object(federation, "Server", kept(Server, "server")),
         mock.patch.object(serving_, "RemoteWorld", kept(RemoteWorld, "world")),
-        mock.patch.object(serving_, "ModelServer", kept(ModelServer, "models")),
+        mock.patch.object(learning, "ModelServer", kept(ModelServer, "models")),
     ):
         thread = threading.Thread(target=serve)
         thread.start()

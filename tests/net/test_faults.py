@@ -28,7 +28,7 @@ from fedpace.cli.main import app
 from fedpace.core.commands import Aggregate, Cancel, Drop, Train
 from fedpace.core.events import Arrived, Failed, Joined, Left
 from fedpace.core.facts import Finished, Ignored
-from fedpace.core.journal import Journal, read, replay
+from fedpace.core.journal import read, replay
 from fedpace.core.run import Tick
 from fedpace.core.session import Session
 from fedpace.learn.server.model_server import ModelServer
@@ -38,12 +38,12 @@ from fedpace.learn.train.trainer import Trainer
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, Refusal
 from fedpace.remote.reports import ClientReady
-from fedpace.remote.resume import Relay, retrace
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import RemoteWorld
 from fedpace.runs.federation import ask_status
+from fedpace.runs.resume import RetracedJournal, count_lines, retrace
 from tests.net.federation import (
     CRASHED,
     FINISHED,
@@ -818,13 +818,11 @@ def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
     spool = Spool(folder / "spool", 1 << 20)
     models = ModelServer(store, ReceivedUpdates(spool))
     settings = ServeSettings(**run.config["serve"])
-    world = RemoteWorld(header.context.clients, settings, models, spool, NoWays(), folder, lambda: None)
-    relay = Relay()
-    session = Session(policy_of(header), relay)
-    found = retrace(folder / "journal.jsonl.part", session, world, models, folder / "snapshot.pt")
-    relay.journal = Journal.resume(folder / "journal.jsonl", found.lines)
-    for command in found.missing:
-        relay.write(command)
+    names = folder / "clients.json"
+    world = RemoteWorld(header.context.clients, settings, models, spool, NoWays(), names, lambda: None)
+    journal = RetracedJournal(folder / "journal.jsonl", count_lines(folder / "journal.jsonl.part"))
+    session = Session(policy_of(header), journal)
+    for command in retrace(journal, session, world, models, None).missing:
         world.carry_out(command, session.now)
     for client in range(len(world.places)):
         world.put(ClientReady(client, SAMPLES, None, f"{client:032x}", False, Future()))
@@ -835,7 +833,7 @@ def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
             break
         for command in session.handle(event):
             world.carry_out(command, event.at)
-    relay.journal.close(complete=True)
+    journal.close(complete=True)
     replay(folder / "journal.jsonl", policy_of(header))
     check_once(list(read(folder / "journal.jsonl")[1]))
 

@@ -150,7 +150,14 @@ class Machines:
         here = [event.client for event in first if isinstance(event, Joined)]
         settings = ServeSettings(wait_for=len(here))
         self.world = RemoteWorld(
-            CLIENTS, settings, self.models, Spool(), self, folder, lambda: None, lambda: self.now
+            CLIENTS,
+            settings,
+            self.models,
+            Spool(),
+            self,
+            folder / "clients.json",
+            lambda: None,
+            lambda: self.now,
         )
         self.world._inbox._changed = Impatient()
         for client in range(CLIENTS):

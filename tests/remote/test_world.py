@@ -68,7 +68,9 @@ def world(tmp_path: Path, clock: FakeClock, transport: Heard) -> RemoteWorld:
     spool = Spool(tmp_path / "spool", 1 << 20)
     models = ModelServer(store, ReceivedUpdates(spool))
     settings = ServeSettings(hold_s=20.0)
-    made = RemoteWorld(2, settings, models, spool, transport, tmp_path, lambda: None, clock)
+    made = RemoteWorld(
+        2, settings, models, spool, transport, tmp_path / "clients.json", lambda: None, clock
+    )
     made.keep_event(Joined(0.0, 0, 10))
     made.keep_event(Joined(0.0, 1, 10))
     made.keep_event(Started(0.0))

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from fedpace.sim.learning import Learning
 from torch import nn
 
 import fedpace
@@ -21,7 +22,6 @@ from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.trainer import TrainSettings
 from fedpace.runs import plugins
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.learning import Learning
 from fedpace.sim.world import World
 from tests.messages import make_job
 from tests.sim.test_resume import Stop, assert_same, stopping_after

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 from fedpace.flower.messages import MessageGrid
 from fedpace.flower.settings import FlowerSettings
@@ -13,9 +12,9 @@ from fedpace.flower.transport import FlowerTransport
 from fedpace.learn.many.executor import one_thread
 from fedpace.learn.tasks.task import Task
 from fedpace.remote.reports import RunStopped
-from fedpace.runs import config as configs
+from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
-from fedpace.runs.serving import Parts, Serving
+from fedpace.runs.serving import Serving
 from fedpace.runs.simulate import Result, open_result
 
 log = logging.getLogger("fedpace.server")
@@ -35,34 +34,41 @@ def serve(
     What breaks it off, the end of the SuperLink or of this process, leaves a journal and a snapshot
     that `resume` goes on with.
     """
-    folder = Path(settings.out)
-    plan = configs.policy_plan(config, config.policy)
+    request = RunRequest.of(
+        config,
+        None,
+        settings.out,
+        task=task,
+        device=device,
+        resume=settings.resume,
+        overwrite=settings.overwrite,
+    )
     with one_thread():
-        parts = Parts.build(config, plan, task, device)
-        if parts.open(folder, settings.resume, settings.overwrite):
-            _run(Serving(parts, folder, clock), grid, settings, clock)
-    return open_result(folder)
+        assembly = Assembly.served(request)
+        if assembly.open_folder():
+            _run(Serving(assembly, clock), grid, settings, clock)
+    return open_result(assembly.folder.path)
 
 
 def _run(
     serving: Serving, grid: MessageGrid, settings: FlowerSettings, clock: Callable[[], float]
 ) -> None:
-    parts, serve = serving.parts, serving.parts.config.serve
+    config = serving.config
     transport = FlowerTransport(
         grid,
         settings,
-        parts.config.seed,
-        parts.train,
-        parts.digest,
+        config.seed,
+        serving.train_settings,
+        serving.learning.digest,
         serving.updates,
         serving.spool,
-        serve.quarantine_s,
+        config.serve.quarantine_s,
         clock,
     )
     transport.attach(serving.connect(transport))
     with ExitStack() as stack:
         stack.callback(serving.close)
-        transport.registry.expect(serving.begin(), serve.resume_s)
+        transport.registry.expect(serving.begin(), config.serve.resume_s)
         reason = _pump(serving, transport)
         serving.finish()
         log.info("over: %s", reason)

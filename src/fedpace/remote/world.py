@@ -63,6 +63,7 @@ from fedpace.remote.reports import (
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
+from fedpace.remote.updates import UsedUpdates
 
 log = logging.getLogger("fedpace.server")
 
@@ -70,8 +71,8 @@ log = logging.getLogger("fedpace.server")
 class RemoteWorld:
     """Clients and their tasks in real time; see core's World.
 
-    places: how many clients there can be; folder: for what must survive the process; clock: seconds
-    that never run backwards; layers: of the model, None: not known here.
+    places: how many clients there can be; names: file of theirs, which survives the process; clock:
+    seconds that never run backwards; layers: of the model, None: not known here.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class RemoteWorld:
         models: ModelServer,
         spool: Spool,
         transport: ClientTransport,
-        folder: Path,
+        names: Path,
         flush: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         layers: int | None = None,
@@ -89,7 +90,7 @@ class RemoteWorld:
         self._most = places
         self._wait_for = min(settings.wait_for or places, places)
         self._models, self._spool, self._transport = models, spool, transport
-        self._names = folder / "clients.json"
+        self._names = names
         self._flush = flush
         self._time = RunClock(clock, settings.hold_s)
         self.desk = ReportDesk(settings, models, spool, transport, clock, layers)
@@ -98,8 +99,7 @@ class RemoteWorld:
         self._due: deque[Event | Tick] = deque()
         self._timers: dict[str, float] = {}
         self._ticks: list[float] = []
-        self.used: list[int] = []
-        """Tasks whose updates are in the models, and still in the spool."""
+        self.used = UsedUpdates(spool)
 
     # For any thread
 
@@ -211,7 +211,7 @@ class RemoteWorld:
                 self._models.aggregate(command)
                 for task in command.tasks:
                     self.desk.arrived.pop(task, None)
-                self.used.extend(command.tasks)
+                self.used.add(command.tasks)
             case Blend():
                 self._models.blend(command)
 
@@ -251,7 +251,7 @@ class RemoteWorld:
             if not place.online:  # the server went down while it told that they had left
                 self._due.extend(self.desk.fail_all(client, at))
         given = {task for place in self.places for task in place.orders}
-        self._spool.keep_only({*self.desk.arrived, *given, *self.used})
+        self._spool.keep_only({*self.desk.arrived, *given, *self.used.tasks})
         if self.started:  # so that the run looks at itself: it may have been over
             self._due.append(Tick(at, test=False))
 

@@ -13,12 +13,13 @@ from time import monotonic
 
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.host import cores, end_with_parent
-from fedpace.core.journal import JOURNAL, part_path
 from fedpace.core.model import ModelProfile
 from fedpace.core.run import Standing
 from fedpace.report.summary import Summary
+from fedpace.runs.assembly import context_of
 from fedpace.runs.config import Config, policy_plan
-from fedpace.runs.simulate import check_device, context_of, open_result, simulate
+from fedpace.runs.folder import RunFolder
+from fedpace.runs.simulate import check_device, open_result, simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def labels(config: Config) -> list[str]:
             raise ConfigError(f"policy {label!r} is named twice; give another setting its own label")
         plan = policy_plan(config, label)
         # The real model takes a while, and no setting depends on it.
-        stand_in = ModelProfile.even(2, 2).squared(plan.kind.widths(plan.settings))
+        stand_in = ModelProfile.even(2, 2).squared(plan.widths)
         plan.kind(plan.settings, context_of(plan, config.seed, config.clients, stand_in))
     return chosen
 
@@ -74,7 +75,8 @@ def compare(
         raise ConfigError(f"jobs is {jobs}; set it to 1 or more")
     check_device(device)
     if not (resume or overwrite):
-        _check_free(todo)
+        for entry in todo:
+            RunFolder(entry.folder).check_free()
     spawn = multiprocessing.get_context("spawn")
     standings, stop = spawn.SimpleQueue(), spawn.Event()
     usual = cores() if device == "cpu" else min(cores(), _JOBS_ON_A_GPU)
@@ -96,14 +98,6 @@ def compare(
     for entry in todo:
         groups.setdefault(entry.label, []).append(open_result(entry.folder).summary)
     return groups
-
-
-def _check_free(todo: Sequence[Entry]) -> None:
-    for entry in todo:
-        if (entry.folder / JOURNAL).exists() or part_path(entry.folder / JOURNAL).exists():
-            raise ConfigError(
-                f"{entry.folder} holds a run already; use --resume, --overwrite or another folder"
-            )
 
 
 def _follow(

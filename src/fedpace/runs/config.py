@@ -92,6 +92,12 @@ class PolicyPlan:
     stop: StopSettings
     budget: Budget
 
+    @property
+    def widths(self) -> tuple[float, ...]:
+        """Shares of the model's channels that the policy will ask for."""
+        found: tuple[float, ...] = self.kind.widths(self.settings)
+        return found
+
 
 def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[str] = ()) -> Config:
     """A config from a TOML file or a mapping, with `key=value` overrides on top."""

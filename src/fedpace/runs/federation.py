@@ -2,14 +2,13 @@
 
 import asyncio
 import inspect
-import json
 import logging
 import math
 import signal
 import threading
-import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 from grpc import aio
 
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError, PolicyError
-from fedpace.core.journal import JOURNAL, part_path
 from fedpace.learn.many.executor import one_thread
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
@@ -31,11 +29,11 @@ from fedpace.remote.torch_trainee import TorchTrainee
 from fedpace.remote.world import RemoteWorld
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
+from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
-from fedpace.runs.serving import Parts, Serving
+from fedpace.runs.serving import Serving
 from fedpace.runs.simulate import Result, open_result
 
-RUN = "run.json"
 _KEEPALIVE = (
     # Clients ping when they hear nothing; without these they would be taken for a flood.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
@@ -70,18 +68,27 @@ def serve(
     the run when it is set, to be gone on with by `resume`. Ctrl-C does the same. anywhere: also listen
     to other machines where the gate asks nobody for proof.
     """
-    settings = configs.load(config)
-    plan = configs.policy_plan(settings, policy or settings.policy)
+    request = RunRequest.of(
+        config, policy, out, task=task, device=device, resume=resume, overwrite=overwrite
+    )
     if not anywhere:
         check_exposure(address, gate)
-    folder = Path(out)
-    with ExitStack() as stack:
-        stack.enter_context(one_thread())
-        parts = Parts.build(settings, plan, task, device)
-        if not parts.open(folder, resume, overwrite):
-            return open_result(folder)
-        finished = asyncio.run(_serve(parts, address, gate, folder, on_ready, stop))
-    return open_result(folder) if finished else None
+    with one_thread():
+        assembly = Assembly.served(request)
+        finished = not assembly.open_folder() or asyncio.run(
+            _serve(assembly, _Endpoint(address, gate, on_ready, stop))
+        )
+    return open_result(assembly.folder.path) if finished else None
+
+
+@dataclass(frozen=True)
+class _Endpoint:
+    """Where a server listens, to whom, and who is told so and may end it; see `serve`."""
+
+    address: str
+    gate: Gate
+    on_ready: Callable[[int], None]
+    stop: threading.Event | None
 
 
 def check_exposure(address: str, gate: Gate) -> None:
@@ -103,33 +110,32 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def _serve(
-    parts: Parts,
-    address: str,
-    gate: Gate,
-    folder: Path,
-    on_ready: Callable[[int], None],
-    stop: threading.Event | None,
-) -> bool:
-    """Whether the run is over."""
-    config = parts.config
-    serving = Serving(parts, folder)
-    about = RunInfo(_run_id(folder), config.seed, parts.train, parts.digest, parts.most_bytes)
-    server = Server(gate, config.serve, about, serving.updates, serving.spool)
+async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
+    """Serve until the run is over (True) or stopped."""
+    serving = Serving(assembly)
+    config, address = serving.config, endpoint.address
+    about = RunInfo(
+        serving.folder.name_run(),
+        config.seed,
+        serving.train_settings,
+        serving.learning.digest,
+        serving.most_bytes,
+    )
+    server = Server(endpoint.gate, config.serve, about, serving.updates, serving.spool)
     world = serving.connect(server)
     server.attach(world)
     server.standing = lambda: _standing(serving)
     grpc_server = aio.server(options=[*SERVER_OPTIONS, *_KEEPALIVE, ("grpc.so_reuseport", 0)])
     grpc_server.add_generic_rpc_handlers((handlers(server),))
-    port = _listen(grpc_server, address, gate)
+    port = _listen(grpc_server, address, endpoint.gate)
     server.connections.expect(serving.begin())
     await grpc_server.start()
     helpers = [
         asyncio.create_task(server.connections.watch()),
-        asyncio.create_task(_stop_when_set(world, stop)),
+        asyncio.create_task(_stop_when_set(world, endpoint.stop)),
     ]
     _stop_on_signals(world)
-    on_ready(port)
+    endpoint.on_ready(port)
     log.info("listening on %s:%d for %d clients", address.rpartition(":")[0], port, config.clients)
     reason: str | None = None
     try:
@@ -142,7 +148,6 @@ async def _serve(
             await asyncio.to_thread(serving.save)
         else:
             await asyncio.to_thread(serving.finish)
-            (folder / RUN).unlink(missing_ok=True)
         await server.connections.dismiss(reason)
     finally:
         world.close(RunStopped("the server has stopped"))
@@ -164,21 +169,11 @@ def _listen(server: aio.Server, address: str, gate: Gate) -> int:
         raise ConfigError(f"{address} cannot be listened on: {error}; is it in use?") from error
 
 
-def _run_id(folder: Path) -> str:
-    """The name of this run, by which clients know it again."""
-    path = folder / RUN
-    if path.exists() and part_path(folder / JOURNAL).exists():
-        return str(json.loads(path.read_text())["run"])
-    made = uuid.uuid4().hex
-    path.write_text(json.dumps({"run": made}))
-    return made
-
-
 def _standing(serving: Serving) -> pb.StatusReply:
     world = serving.world
     return pb.StatusReply(
-        name=serving.parts.config.name,
-        policy=serving.parts.plan.label,
+        name=serving.config.name,
+        policy=serving.plan.label,
         state="running" if world.started else "waiting for clients",
         round=serving.session.version("global"),
         now_s=world.now(),

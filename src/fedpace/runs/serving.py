@@ -1,222 +1,136 @@
-"""A run over real machines, put together from its config, whatever carries its messages."""
+"""A run over real machines, whatever carries its messages."""
 
 import json
 import logging
 import math
-import shutil
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from fedpace.core.errors import ConfigError, FedpaceError
-from fedpace.core.journal import JOURNAL, Header, Journal, check_header, part_path
-from fedpace.core.policy import Context
-from fedpace.core.run import Run
-from fedpace.core.session import Session
-from fedpace.learn import files
-from fedpace.learn.model.arrays import layout_digest
-from fedpace.learn.server.evaluate import Evaluator
-from fedpace.learn.server.model_server import ModelServer
-from fedpace.learn.server.store import ModelStore
-from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.trainer import Trainer
+from fedpace.core.journal import Journal
 from fedpace.remote.progress import ProgressLog
-from fedpace.remote.resume import Relay, Retraced, Snapshots, retrace
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
 from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import RemoteWorld
 from fedpace.runs import config as configs
-from fedpace.runs.config import Config, PolicyPlan
-from fedpace.runs.simulate import WEIGHTS, context_of, make_room
+from fedpace.runs.assembly import Assembly
+from fedpace.runs.resume import (
+    RetracedJournal,
+    RunJournal,
+    Snapshot,
+    Snapshots,
+    Unfinished,
+    count_lines,
+    retrace,
+)
 
-if TYPE_CHECKING:
-    from fedpace.learn.model.weights import Weights
-
-SNAPSHOT = "snapshot.pt"
 log = logging.getLogger("fedpace.server")
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a served run is made of, checked before anything is written."""
-
-    config: Config
-    plan: PolicyPlan
-    header: Header
-    trainer: Trainer
-    store: ModelStore
-
-    @classmethod
-    def build(cls, config: Config, plan: PolicyPlan, task: Task | None, device: str) -> "Parts":
-        if task is None:
-            kind, settings = configs.plugin("tasks", dict(config.task), "task")
-            task = kind.build(settings, config.clients)
-        if not isinstance(task, Task):
-            raise ConfigError("a timing task has no model to serve; set [task] to one that has")
-        trainer = Trainer(task, plan.train, config.seed, device)
-        method = config.profile
-        profile = trainer.profile(method, plan.kind.widths(plan.settings))
-        base = context_of(plan, config.seed, config.clients, profile)
-        context = Context(
-            **{name: getattr(base, name) for name in base.__slots__} | {"slack": config.serve.slack}
-        )
-        values = configs.plain(config)
-        for name in ("policies", "compare", "policy", "budget", "fleet", "partition", "stream"):
-            del values[name]
-        run = values | {
-            "clock": "real",
-            "label": plan.label,
-            "train": configs.plain(plan.train),
-            "server": configs.plain(plan.server),
-            "stop": configs.plain(plan.stop),
-        }
-        header = Header(plan.use, configs.plain(plan.settings), context, run, version("fedpace"))
-        evaluator = Evaluator(task, trainer.layout, trainer.new_model(), device=device)
-        store = ModelStore(trainer.layout, trainer.initial(), plan.server, evaluator, trainer.slim)
-        parts = cls(config, plan, header, trainer, store)
-        parts.session(Relay())  # bad settings show here, before anything is written
-        return parts
-
-    def session(self, recorder: Any) -> Session:
-        return Session(self.plan.kind(self.plan.settings, self.header.context), recorder)
-
-    def save(self, path: Path, weights: "Weights") -> None:
-        model = self.trainer.new_model()
-        self.trainer.layout.bind(model).load(weights)
-        files.save(path, {name: value.clone() for name, value in model.state_dict().items()})
-
-    def open(self, folder: Path, resume: bool, overwrite: bool) -> bool:
-        """Make room for the run; whether it is still to be run, or gone on with."""
-        make_room(folder, resume, overwrite)
-        if overwrite:
-            shutil.rmtree(folder / "spool", ignore_errors=True)
-            (folder / "clients.json").unlink(missing_ok=True)
-        if (folder / JOURNAL).exists():
-            log.info("%s is finished already", folder)
-            return False
-        _drop_unborn(part_path(folder / JOURNAL))
-        check_header(folder / JOURNAL, self.header)
-        return True
-
-    @property
-    def train(self) -> str:
-        """Settings of local training, as clients are told."""
-        return json.dumps(configs.plain(self.plan.train))
-
-    @property
-    def digest(self) -> str:
-        """Of the model's layers; a client whose digest is another has another model."""
-        return layout_digest(self.trainer.layout, self.trainer.new_model())
-
-    @property
-    def most_bytes(self) -> int:
-        """What an update can need: parameters, a gradient of as many, statistics and a head."""
-        model = self.header.context.model
-        return self.config.serve.most_bytes or 2 * model.total_bytes + (1 << 20)
-
-
 class Serving:
-    """A run, its models and its files: `connect` it, `begin`, `carry_on`, `finish` and `close`."""
+    """A served run: `connect` it, `begin`, `carry_on`, `finish` and `close`.
 
-    def __init__(self, parts: Parts, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self.parts, self._folder, self._clock = parts, folder, clock
-        config, most = parts.config, parts.most_bytes
-        self.spool = Spool(folder / "spool", most, (2 * config.clients + 2) * most)
-        widths = parts.plan.kind.widths(parts.plan.settings)
-        self.updates = ReceivedUpdates(self.spool, config.serve.norm_bound, widths)
-        self.models = ModelServer(parts.store, self.updates)
+    Clients are told the settings of local training, and what an update can need at most: parameters, a
+    gradient of as many, statistics and a head.
+    """
+
+    def __init__(self, assembly: Assembly, clock: Callable[[], float] = time.monotonic) -> None:
+        if assembly.learning is None:
+            raise ConfigError("a run about time alone has no model to serve")
+        self.config, self.plan = assembly.request.config, assembly.request.plan
+        self.learning, self._assembly, self._clock = assembly.learning, assembly, clock
+        self.folder = assembly.folder
+        self.train_settings = json.dumps(configs.plain(self.plan.train))
+        model_bytes = assembly.header.context.model.total_bytes
+        self.most_bytes = most = self.config.serve.most_bytes or 2 * model_bytes + (1 << 20)
+        self.spool = Spool(self.folder.spool, most, (2 * self.config.clients + 2) * most)
+        norm_bound, widths = self.config.serve.norm_bound, self.plan.widths
+        self.updates = ReceivedUpdates(self.spool, norm_bound, widths)
+        self.models = self.learning.models(self.updates)
         self.news = ProgressLog()
-        self._relay = Relay()
-        self.session = parts.session(self._relay)
-        self._found = Retraced()
+        self._journal: RunJournal | None = None
 
     def connect(self, transport: ClientTransport) -> RemoteWorld:
         """The world, whose clients are reached by this transport."""
-        parts, config = self.parts, self.parts.config
         self.world = RemoteWorld(
-            config.clients,
-            config.serve,
+            self.config.clients,
+            self.config.serve,
             self.models,
             self.spool,
             transport,
-            self._folder,
+            self.folder.clients,
             self._flush,
             self._clock,
-            parts.trainer.layout.depth,
+            self.learning.trainer.layout.depth,
         )
-        self._snapshots = Snapshots(
-            self._folder / SNAPSHOT,
-            self._relay,
-            self.models,
-            self.world,
-            self.spool,
-            config.serve.snapshot_every_s,
-        )
-        watches = (self._snapshots, self.news)
-        self._run = Run(
-            self.session, self.world, self.models, config.evaluate, parts.plan.stop, watches
-        )
-        if self._run.until_s < math.inf:  # when the time is over nothing else may happen
-            self.world.tick_at(math.nextafter(self._run.until_s, math.inf))
         return self.world
 
     def begin(self) -> list[int]:
         """Open the journal, and go on with what it has; clients that were here then."""
-        path = self._folder / JOURNAL
-        if not part_path(path).exists():
-            self._relay.journal = Journal(path, self.parts.header)
-            self._relay.journal.sync()
-            return []
-        world, session = self.world, self.session
-        snapshot = self._folder / SNAPSHOT
-        found = self._found = retrace(part_path(path), session, world, self.models, snapshot)
-        self._relay.journal = Journal.resume(path, found.lines)
-        log.info("going on at %.1f s, round %d", session.now, session.version("global"))
-        for command in found.missing:
-            self._relay.write(command)
-        world.answer_again(found.asked.values())
+        journal, self._unfinished = self._open_journal()
+        world, every_s = self.world, self.config.serve.snapshot_every_s
+        self._snapshots = Snapshots(
+            self.folder.snapshot,
+            journal,
+            self.models,
+            every_s,
+            used=world.used,
+            sync=lambda: world.flush(journal.sync),
+        )
+        watches = (self._snapshots, self.news)
+        self._run = self._assembly.run(self.session, world, self.models, watches)
+        if self._run.until_s < math.inf:  # when the time is over nothing else may happen
+            world.tick_at(math.nextafter(self._run.until_s, math.inf))
+        world.answer_again(self._unfinished.asked)
         return [client for client, place in enumerate(world.places) if place.online]
+
+    def _open_journal(self) -> tuple[RunJournal, Unfinished]:
+        path = self.folder.journal
+        if not self.folder.part.exists():
+            fresh = self._journal = Journal(path, self._assembly.header)
+            fresh.sync()
+            self.session = self._assembly.session(fresh)
+            return fresh, Unfinished()
+        journal = self._journal = RetracedJournal(path, count_lines(self.folder.part))
+        self.session = self._assembly.session(journal)
+        try:
+            snapshot = Snapshot.find(self.folder.snapshot)
+            found = retrace(journal, self.session, self.world, self.models, snapshot)
+        except BaseException:
+            self.close()
+            raise
+        log.info("going on at %.1f s, round %d", self.session.now, self.session.version("global"))
+        return journal, found
 
     def carry_on(self) -> str:
         """Run; why it is over. RunStopped where it was stopped before."""
-        for command in self._found.missing:
+        for command in self._unfinished.missing:
             self.world.carry_out(command, self.session.now)
         return self._run.to_end()
 
     def save(self) -> None:
         """A snapshot of what is now."""
-        self._snapshots.save(wait=True)
+        self._snapshots.save()
 
     def finish(self) -> None:
         """The run is over: its weights and its journal stay, the rest goes."""
         self._snapshots.join()
-        self.parts.save(self._folder / WEIGHTS, self.models.weights())
+        self.learning.save(self.folder.weights, self.models.weights())
         self.close(complete=True)
         self.spool.keep_only(())
-        (self._folder / SNAPSHOT).unlink(missing_ok=True)
+        self.folder.finish()
 
     def close(self, complete: bool = False) -> None:
         """Close the journal, if it is not."""
         try:
-            if self._relay.journal is not None:
-                self._relay.journal.close(complete)
+            if self._journal is not None:
+                self._journal.close(complete)
         except OSError as error:
             raise FedpaceError(
                 f"the journal cannot be written: {error}; free some space and resume"
             ) from error
 
     def _flush(self) -> None:
-        if self._relay.journal is not None:
-            self._relay.journal.flush()
-
-
-def _drop_unborn(path: Path) -> None:
-    """Delete a journal of which not even the first line was written: nothing had begun."""
-    with suppress(FileNotFoundError):
-        if b"\n" not in path.read_bytes()[: 1 << 20]:
-            path.unlink()
+        if self._journal is not None:
+            self._journal.flush()

@@ -1,42 +1,27 @@
 """One run from Python: a config in, a result out. The CLI does nothing that this does not."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpace.core.codec import Message
 from fedpace.core.errors import ConfigError, unknown
 from fedpace.core.host import few_collections
-from fedpace.core.journal import (
-    JOURNAL,
-    Header,
-    Journal,
-    Memory,
-    check_header,
-    part_path,
-    read,
-)
-from fedpace.core.model import ModelProfile
-from fedpace.core.policy import Context
-from fedpace.core.run import Run, Scorer, Watch
-from fedpace.core.session import Session
-from fedpace.data.streams import make_stream
+from fedpace.core.journal import JOURNAL, Header, Journal, Memory, read
+from fedpace.core.run import Watch
+from fedpace.core.session import Recorder
 from fedpace.report.summary import Summary
-from fedpace.runs import config as configs
-from fedpace.runs.config import Config, PolicyPlan
-from fedpace.sim.learner import Learner, TimingOnly
-from fedpace.sim.timing import TimingTask
+from fedpace.runs.assembly import Assembly, RunRequest
+from fedpace.runs.config import Config
+from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import World
 
 if TYPE_CHECKING:
+    from fedpace.learn.server.model_server import ModelServer
     from fedpace.learn.tasks.task import Task
-    from fedpace.sim.learning import Learning
-
-WEIGHTS = "weights.pt"
-SNAPSHOT = "snapshot.pt"
+    from fedpace.runs.learning import Learning
 
 
 @dataclass(frozen=True)
@@ -100,25 +85,22 @@ def simulate(
     executor: whose workers those are, processes of this one or a cluster's (ray);
     resume: go on with what `out` holds; overwrite: delete it first.
     """
-    settings = configs.load(config)
-    plan = configs.policy_plan(settings, policy or settings.policy)
     if workers < 1:
         raise ConfigError(f"workers is {workers}; set it to 1 or more")
     if executor not in ("processes", "ray"):
         raise unknown("executor", executor, ("processes", "ray"))
-    crew = _Crew(workers, executor == "ray")
+    request = RunRequest.of(
+        config, policy, out, task=task, device=device, resume=resume, overwrite=overwrite
+    )
     check_device(device)
-    folder = None if out is None else Path(out)
-    timed = _earlier_profile(folder) if resume and settings.profile == "clock" else None
     with ExitStack() as stack:
-        parts = _Parts.build(settings, plan, task, timed, device, stack)
-        if folder is None:
-            return _in_memory(parts, crew, stack, tuple(watches))
-        make_room(folder, resume, overwrite)
-        check_header(folder / JOURNAL, parts.header)
-        if not (folder / JOURNAL).exists():
-            _on_disk(parts, folder, crew, stack, tuple(watches), snapshot_every_s)
-    return open_result(folder)
+        assembly = Assembly.simulated(request, stack)
+        crew = _Crew(workers, executor == "ray", stack)
+        if request.folder is None:
+            return _in_memory(assembly, crew, tuple(watches))
+        if assembly.open_folder():
+            _on_disk(assembly, crew, tuple(watches), snapshot_every_s)
+    return open_result(request.folder.path)
 
 
 def check_device(device: str) -> None:
@@ -135,189 +117,67 @@ def open_result(folder: Path) -> Result:
     return Result(Summary.of(header, messages), JournalView(header, folder / JOURNAL))
 
 
-def context_of(plan: PolicyPlan, seed: int, clients: int, model: ModelProfile) -> Context:
-    """What the policy of a plan is told."""
-    train = plan.train
-    return Context(
-        seed,
-        clients,
-        model,
-        train.batch_size,
-        train.epochs,
-        steps=train.steps,
-        lr=train.lr,
-        decay=train.decay,
-        budget=plan.budget,
-    )
-
-
 @dataclass(frozen=True)
 class _Crew:
-    """Who trains: so many workers, processes of this one or of a cluster."""
+    """Workers that train: processes of this one, or of a cluster; they end with the stack."""
 
     workers: int
     cluster: bool
+    stack: ExitStack
+
+    def models(self, learning: "Learning") -> "ModelServer":
+        from fedpace.learn.many.choice import open_executor
+        from fedpace.sim.lazy import LazyTraining
+
+        trainer = learning.trainer
+        executor = self.stack.enter_context(open_executor(trainer, self.workers, self.cluster))
+        return learning.models(LazyTraining(executor))
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """All that a run is made of, checked before anything is written."""
-
-    config: Config
-    plan: PolicyPlan
-    header: Header
-    samples: Sequence[int]
-    learning: "Learning | None"
-
-    @classmethod
-    def build(
-        cls,
-        config: Config,
-        plan: PolicyPlan,
-        task: "Task | None",
-        timed: ModelProfile | None,
-        device: str,
-        stack: ExitStack,
-    ) -> "_Parts":
-        model, samples, learning = _task(config, plan, task, timed, device, stack)
-        context = context_of(plan, config.seed, len(samples), model)
-        values = configs.plain(config)
-        del values["policies"], values["compare"], values["policy"]
-        del values["budget"]  # the policy's own is in the context
-        del values["serve"]  # for real networks
-        run = values | {
-            "label": plan.label,
-            "train": configs.plain(plan.train),
-            "server": configs.plain(plan.server),
-            "stop": configs.plain(plan.stop),
-            "clients": len(samples),
-        }
-        if task is not None:
-            run["task"] = {"kind": "own", "name": task.name}
-        header = Header(plan.use, configs.plain(plan.settings), context, run, version("fedpace"))
-        parts = cls(config, plan, header, samples, learning)
-        parts.session(Memory())  # bad settings show here, before anything is written
-        parts.world(TimingOnly())
-        return parts
-
-    def session(self, recorder: Any) -> Session:
-        return Session(self.plan.kind(self.plan.settings, self.header.context), recorder)
-
-    def world(self, learner: Learner) -> World:
-        kind, settings = configs.plugin("fleets", dict(self.config.fleet), "fleet")
-        fleet = kind.build(settings, len(self.samples), self.config.seed)
-        stream = make_stream(self.config.stream, self.samples, self.config.seed)
-        return World(fleet, self.samples, self.header.context.model, learner, stream)
-
-    def run(
-        self, recorder: Any, learner: Learner, scorer: Scorer | None, watches: tuple[Watch, ...]
-    ) -> None:
-        session, world = self.session(recorder), self.world(learner)
-        Run(session, world, scorer, self.config.evaluate, self.plan.stop, watches).to_end()
-
-
-def _earlier_profile(folder: Path | None) -> ModelProfile | None:
-    """What a run that is gone on with has timed: a clock would not give it again."""
-    paths = [] if folder is None else [folder / JOURNAL, part_path(folder / JOURNAL)]
-    return next((read(path)[0].context.model for path in paths if path.exists()), None)
-
-
-def _task(
-    config: Config,
-    plan: PolicyPlan,
-    task: "Task | None",
-    timed: ModelProfile | None,
-    device: str,
-    stack: ExitStack,
-) -> tuple[ModelProfile, Sequence[int], "Learning | None"]:
-    widths = plan.kind.widths(plan.settings)
-    if task is None:
-        kind, settings = configs.plugin("tasks", dict(config.task), "task")
-        built = kind.build(settings, config.clients)
-        if isinstance(built, TimingTask):
-            return built.thinned(widths).model, built.samples, None
-        task = built
-    from fedpace.learn.many.executor import (
-        one_thread,  # torch takes seconds to import, and may not be needed
-    )
-    from fedpace.sim.learning import Learning
-
-    # Sums depend on the number of threads; one thread makes a run the same on every machine.
-    stack.enter_context(one_thread())
-    clients = config.clients if task.clients is None else len(task.clients)
-    profile = timed or config.profile
-    learning = Learning(
-        task,
-        clients,
-        config.partition,
-        plan.train,
-        profile,
-        config.seed,
-        device,
-        widths,
-        config.stream,
-    )
-    return learning.profile, learning.samples, None if config.timing_only else learning
-
-
-def _in_memory(parts: _Parts, crew: _Crew, stack: ExitStack, watches: tuple[Watch, ...]) -> Result:
+def _in_memory(assembly: Assembly, crew: _Crew, watches: tuple[Watch, ...]) -> Result:
     memory = Memory()
-    if parts.learning is None:
-        with few_collections():
-            parts.run(memory, TimingOnly(), None, watches)
+    if assembly.learning is None:
+        _run(assembly, memory, None, watches)
     else:
-        learner = parts.learning.learner(parts.plan.server, crew.workers, stack, None, crew.cluster)
-        parts.run(memory, learner, learner, watches)
-    summary = Summary.of(parts.header, memory.messages)
-    return Result(summary, JournalView(parts.header, None, memory.messages))
+        _run(assembly, memory, crew.models(assembly.learning), watches)
+    summary = Summary.of(assembly.header, memory.messages)
+    return Result(summary, JournalView(assembly.header, None, memory.messages))
 
 
-def _on_disk(
-    parts: _Parts,
-    folder: Path,
-    crew: _Crew,
-    stack: ExitStack,
-    watches: tuple[Watch, ...],
-    every_s: float,
-) -> None:
+def _on_disk(assembly: Assembly, crew: _Crew, watches: tuple[Watch, ...], every_s: float) -> None:
     """Run with a journal, snapshots and final weights; an unfinished journal is gone on with."""
-    path = folder / JOURNAL
-    if parts.learning is None:
-        with few_collections(), Journal(path, parts.header) as journal:
-            parts.run(journal, TimingOnly(), None, watches)
+    folder, learning = assembly.folder, assembly.learning
+    if learning is None:
+        with Journal(folder.journal, assembly.header) as journal:
+            _run(assembly, journal, None, watches)
         return
-    from fedpace.learn import files
-    from fedpace.sim.snapshot import Resume, ResumedJournal, Snapshots
+    from fedpace.runs.resume import RetracedJournal, RunJournal, Snapshot, Snapshots
 
-    snapshot = folder / SNAPSHOT
-    if snapshot.exists():
-        saved = files.load(snapshot)
-        resumed = ResumedJournal(path, parts.header, saved["lines"])
-        stack.callback(resumed.close, complete=False)
-        learner = parts.learning.learner(parts.plan.server, crew.workers, stack, resumed, crew.cluster)
-        watches = (Resume(resumed, learner, saved["state"]), *watches)
-        recorder: Journal | ResumedJournal = resumed
+    begin = Snapshot.find(folder.snapshot)
+    recorder: RunJournal
+    if begin is None:
+        recorder = Journal(folder.journal, assembly.header)
     else:
-        recorder = Journal(path, parts.header)
-        stack.callback(recorder.close, complete=False)
-        learner = parts.learning.learner(parts.plan.server, crew.workers, stack, None, crew.cluster)
-    snapshots = Snapshots(snapshot, recorder, learner, every_s)
-    parts.run(recorder, learner, learner, (*watches, snapshots))
-    parts.learning.save(folder / WEIGHTS)
+        recorder = RetracedJournal(folder.journal, begin.lines)
+    crew.stack.callback(recorder.close, complete=False)
+    models = crew.models(learning)
+    if isinstance(recorder, RetracedJournal):
+        models.retrace(recorder)
+    snapshots = Snapshots(folder.snapshot, recorder, models, every_s, begin)
+    _run(assembly, recorder, models, (*watches, snapshots))
+    learning.save(folder.weights, models.weights())
     recorder.close(complete=True)
-    snapshot.unlink(missing_ok=True)
+    folder.finish()
 
 
-def make_room(folder: Path, resume: bool, overwrite: bool) -> None:
-    """Check that results may go to the folder, and make it."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; give a folder for the results")
-    finished, started = folder / JOURNAL, part_path(folder / JOURNAL)
-    if overwrite:
-        for path in (folder / SNAPSHOT, started, finished, folder / WEIGHTS):
-            path.unlink(missing_ok=True)
-    elif not resume and (finished.exists() or started.exists()):
-        raise ConfigError(f"{folder} holds a run already; use --resume, --overwrite or another folder")
-    elif not started.exists():
-        (folder / SNAPSHOT).unlink(missing_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
+def _run(
+    assembly: Assembly, recorder: Recorder, models: "ModelServer | None", watches: tuple[Watch, ...]
+) -> None:
+    clients = assembly.clients
+    if clients is None:
+        raise ConfigError("this run is served, not simulated; it has no devices")
+    profile = assembly.header.context.model
+    world = World(clients.fleet, clients.samples, profile, models or TimingOnly(), clients.stream)
+    run = assembly.run(assembly.session(recorder), world, models, watches)
+    with few_collections() if models is None else nullcontext():
+        run.to_end()

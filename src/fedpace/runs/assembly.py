@@ -1,0 +1,187 @@
+"""A run put together: each part is made once, from config, policy and task, for both clocks.
+
+Wrong settings show here, before anything is written.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from fedpace.core.errors import ConfigError
+from fedpace.core.journal import Header
+from fedpace.core.model import ModelProfile
+from fedpace.core.policy import Context, Policy
+from fedpace.core.run import Run, Scorer, Watch, World
+from fedpace.core.session import Recorder, Session
+from fedpace.data.streams import Stream, make_stream
+from fedpace.fleet.fleet import Fleet
+from fedpace.runs import config as configs
+from fedpace.runs.config import Config, PolicyPlan
+from fedpace.runs.folder import RunFolder
+from fedpace.sim.timing import TimingTask
+
+if TYPE_CHECKING:  # torch takes seconds to import, and may not be needed
+    from fedpace.learn.tasks.task import Task
+    from fedpace.runs.learning import Learning
+
+_NOT_OF_ONE_RUN = ("policies", "compare", "policy", "budget")
+"""Keys of a config that a header leaves out; the policy's own budget is in its context."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run that is asked for. task: instead of the config's; folder: None: it stays in memory."""
+
+    config: Config
+    plan: PolicyPlan
+    folder: RunFolder | None
+    task: "Task | None" = None
+    device: str = "cpu"
+    resume: bool = False
+    overwrite: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        config: Config | Mapping[str, Any] | str | Path,
+        policy: str | None,
+        out: str | Path | None,
+        **options: Any,
+    ) -> Self:
+        """A request by a config, wherever it is, and a label instead of its policy's."""
+        settings = configs.load(config)
+        plan = configs.policy_plan(settings, policy or settings.policy)
+        return cls(settings, plan, None if out is None else RunFolder(Path(out)), **options)
+
+    def find_task(self) -> "Task | TimingTask":
+        if self.task is not None:
+            return self.task
+        kind, settings = configs.plugin("tasks", dict(self.config.task), "task")
+        built: Task | TimingTask = kind.build(settings, self.config.clients)
+        return built
+
+    def earlier_profile(self) -> ModelProfile | None:
+        """The profile of a run that is gone on with, where a clock would not give it again."""
+        if self.folder is None or not self.resume or self.config.profile != "clock":
+            return None
+        header = self.folder.header()
+        return None if header is None else header.context.model
+
+
+@dataclass(frozen=True)
+class SimulatedClients:
+    """Devices, the samples that each ever has, and how those arrive."""
+
+    fleet: Fleet
+    samples: Sequence[int]
+    stream: Stream | None
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The parts of a run. learning: None where it is about time alone; clients: where simulated."""
+
+    request: RunRequest
+    header: Header
+    policy: Policy[Any]
+    learning: "Learning | None"
+    clients: SimulatedClients | None = None
+
+    @classmethod
+    def simulated(cls, request: RunRequest, stack: ExitStack) -> Self:
+        """For virtual time. stack: whatever the run must leave behind as it was is put there."""
+        config, plan, task = request.config, request.plan, request.find_task()
+        learning: Learning | None = None
+        samples: Sequence[int]
+        if isinstance(task, TimingTask):
+            model, samples = task.thinned(plan.widths).model, task.samples
+            stream = make_stream(config.stream, samples, config.seed)
+        else:
+            from fedpace.learn.many.executor import one_thread
+            from fedpace.runs import learning as sides
+
+            # Sums depend on the number of threads; one thread makes a run the same on every machine.
+            stack.enter_context(one_thread())
+            task, samples, stream = sides.divide(task, config)
+            timed = request.earlier_profile()
+            learning = sides.Learning(task, config, plan, request.device, timed, stream)
+            model = learning.profile
+        context = context_of(plan, config.seed, len(samples), model)
+        header = _header(config, plan, context, ("serve",), {"clients": len(samples)})
+        if request.task is not None:
+            header.run["task"] = {"kind": "own", "name": request.task.name}
+        policy = plan.kind(plan.settings, context)
+        kind, settings = configs.plugin("fleets", dict(config.fleet), "fleet")
+        fleet = kind.build(settings, len(samples), config.seed)
+        clients = SimulatedClients(fleet, samples, stream)
+        return cls(request, header, policy, None if config.timing_only else learning, clients)
+
+    @classmethod
+    def served(cls, request: RunRequest) -> Self:
+        """For real time, whatever carries its messages."""
+        from fedpace.runs.learning import Learning
+
+        config, plan, task = request.config, request.plan, request.find_task()
+        if isinstance(task, TimingTask):
+            raise ConfigError("a timing task has no model to serve; set [task] to one that has")
+        learning = Learning(task, config, plan, request.device, request.earlier_profile())
+        context = context_of(plan, config.seed, config.clients, learning.profile, config.serve.slack)
+        simulated = ("fleet", "partition", "stream")
+        header = _header(config, plan, context, simulated, {"clock": "real"})
+        return cls(request, header, plan.kind(plan.settings, context), learning)
+
+    @property
+    def folder(self) -> RunFolder:
+        if self.request.folder is None:
+            raise ConfigError("this run has no folder; give one")
+        return self.request.folder
+
+    def open_folder(self) -> bool:
+        """Make room for the run; True: it is to be run or gone on with, not over."""
+        return self.folder.open(self.header, self.request.resume, self.request.overwrite)
+
+    def session(self, recorder: Recorder) -> Session:
+        return Session(self.policy, recorder)
+
+    def run(
+        self, session: Session, world: World, scorer: Scorer | None, watches: tuple[Watch, ...]
+    ) -> Run:
+        stop = self.request.plan.stop
+        return Run(session, world, scorer, self.request.config.evaluate, stop, watches)
+
+
+def context_of(
+    plan: PolicyPlan, seed: int, clients: int, model: ModelProfile, slack: float = 0.0
+) -> Context:
+    """What the policy of a plan is told."""
+    train = plan.train
+    return Context(
+        seed,
+        clients,
+        model,
+        train.batch_size,
+        train.epochs,
+        slack,
+        steps=train.steps,
+        lr=train.lr,
+        decay=train.decay,
+        budget=plan.budget,
+    )
+
+
+def _header(
+    config: Config, plan: PolicyPlan, context: Context, without: tuple[str, ...], more: dict[str, Any]
+) -> Header:
+    run = configs.plain(config)
+    for name in (*_NOT_OF_ONE_RUN, *without):
+        del run[name]
+    run |= more | {
+        "label": plan.label,
+        "train": configs.plain(plan.train),
+        "server": configs.plain(plan.server),
+        "stop": configs.plain(plan.stop),
+    }
+    return Header(plan.use, configs.plain(plan.settings), context, run, version("fedpace"))

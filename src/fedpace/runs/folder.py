@@ -1,0 +1,106 @@
+"""The folder of a run: names of its files, and whether a run may begin there or go on."""
+
+import json
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+
+from fedpace.core.errors import ConfigError
+from fedpace.core.journal import JOURNAL, Header, check_header, part_path, read
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder for one run, whatever its clock. Of these files a finished run keeps two.
+
+    part: the journal until the run is over; snapshot: the models now and then; spool: updates that
+    have come over a network; clients: their names, by number; run_id: by which clients know the run.
+    """
+
+    path: Path
+
+    @property
+    def journal(self) -> Path:
+        return self.path / JOURNAL
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "weights.pt"
+
+    @property
+    def part(self) -> Path:
+        return part_path(self.journal)
+
+    @property
+    def snapshot(self) -> Path:
+        return self.path / "snapshot.pt"
+
+    @property
+    def spool(self) -> Path:
+        return self.path / "spool"
+
+    @property
+    def clients(self) -> Path:
+        return self.path / "clients.json"
+
+    @property
+    def run_id(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def taken(self) -> bool:
+        """A run has begun here; it may be over."""
+        return self.journal.exists() or self.part.exists()
+
+    def check_free(self) -> None:
+        """Refuse a folder that holds a run."""
+        if self.taken:
+            raise ConfigError(
+                f"{self.path} holds a run already; use --resume, --overwrite or another folder"
+            )
+
+    def header(self) -> Header | None:
+        """The header of the run that is here; None where there is none."""
+        self._drop_unborn()
+        return next((read(path)[0] for path in (self.journal, self.part) if path.exists()), None)
+
+    def open(self, header: Header, resume: bool, overwrite: bool) -> bool:
+        """Make room for the run of this header; True: it is to be run or gone on with, not over."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"{self.path} is a file; give a folder for the results")
+        if overwrite:
+            rmtree(self.spool, ignore_errors=True)
+            for path in (self.part, self.journal, self.weights, self.clients):
+                path.unlink(missing_ok=True)
+        elif not resume:
+            self.check_free()
+        self._drop_unborn()
+        check_header(self.journal, header)
+        if not self.part.exists():
+            self._drop_aids()
+        self.path.mkdir(parents=True, exist_ok=True)
+        return not self.journal.exists()
+
+    def finish(self) -> None:
+        """Delete what only helps to go on: the run is over, and its journal has its last name."""
+        self._drop_aids()
+
+    def name_run(self) -> str:
+        """The name of the run, by which clients know it again after a restart of the server."""
+        if not self.run_id.exists():
+            self.run_id.write_text(json.dumps({"run": uuid.uuid4().hex}))
+        return str(json.loads(self.run_id.read_text())["run"])
+
+    def _drop_aids(self) -> None:
+        self.snapshot.unlink(missing_ok=True)
+        self.run_id.unlink(missing_ok=True)
+
+    def _drop_unborn(self) -> None:
+        """Delete a journal of which not even the first line was written: nothing had begun."""
+        with suppress(FileNotFoundError):
+            with self.part.open("rb") as file:
+                unborn = not file.readline().endswith(b"\n")
+            if unborn:
+                self.part.unlink()

@@ -1,0 +1,77 @@
+"""The learning side of a run, put together from its settings for both clocks."""
+
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedpace.core.errors import ConfigError
+from fedpace.core.model import ModelProfile
+from fedpace.data.partition import partition
+from fedpace.data.shares import Shares
+from fedpace.data.streams import Stream, make_stream, order_of_arrival
+from fedpace.learn import files
+from fedpace.learn.model.arrays import layout_digest
+from fedpace.learn.model.weights import Weights
+from fedpace.learn.server.evaluate import Evaluator
+from fedpace.learn.server.model_server import ModelServer, UpdateSource
+from fedpace.learn.server.store import ModelStore
+from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.trainer import Trainer
+from fedpace.runs.config import Config, PolicyPlan
+
+
+def divide(task: Task, config: Config) -> tuple[Task, Sequence[int], Stream | None]:
+    """The task divided among a simulated run's clients, their samples, and how those arrive."""
+    if task.clients is None:
+        labels, division = task.train[1].numpy(), config.partition
+        if division.kind != "iid" and (labels.ndim != 1 or labels.dtype.kind != "i"):
+            raise ConfigError(
+                f"a {division.kind} partition needs one class a sample, but targets are "
+                f"{labels.dtype} of shape {labels.shape}; use partition.kind 'iid', or give clients"
+            )
+        task = task.divided(partition(labels, config.clients, division, config.seed))
+    shares = Shares.of(task.clients or ())
+    samples = array("q", shares.sizes.tobytes())
+    stream = make_stream(config.stream, samples, config.seed)
+    if stream is not None and not task.ordered:
+        labels, content = task.train[1].numpy(), stream.settings.content
+        task = task.divided(order_of_arrival(shares, labels, content, config.seed))
+    return task, samples, stream
+
+
+class Learning:
+    """A run's task, its trainer and its model's profile.
+
+    timed: a profile that is known already; stream: how clients' samples arrive.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: Config,
+        plan: PolicyPlan,
+        device: str,
+        timed: ModelProfile | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        self._task, self._server = task, plan.server
+        self.trainer = Trainer(task, plan.train, config.seed, device, stream)
+        self.profile = timed or self.trainer.profile(config.profile, plan.widths)
+
+    def models(self, source: UpdateSource) -> ModelServer:
+        """A model server at the model's initial weights."""
+        trainer = self.trainer
+        evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
+        store = ModelStore(trainer.layout, trainer.initial(), self._server, evaluator, trainer.slim)
+        return ModelServer(store, source)
+
+    def save(self, path: Path, weights: Weights) -> None:
+        """Write a model as a state dict, ready for `model.load_state_dict`."""
+        model = self.trainer.new_model()
+        self.trainer.layout.bind(model).load(weights)
+        files.save(path, {name: value.clone() for name, value in model.state_dict().items()})
+
+    @property
+    def digest(self) -> str:
+        """Digest of the model's layers; a client whose digest is another has another model."""
+        return layout_digest(self.trainer.layout, self.trainer.new_model())

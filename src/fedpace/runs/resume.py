@@ -1,0 +1,248 @@
+"""Stopping at any moment and going on as if nothing had happened, for both clocks.
+
+A snapshot holds the run's tensors and the number of journal lines that led to them. Everything else is
+retraced: what a fresh session writes is compared with the lines that are there, and nothing is learned
+until it is where the snapshot is. Virtual time is deterministic, so its world is simply run again; the
+real world is fed the journal's events, and what came after the snapshot is learned again from updates
+on disk. Of the last event, commands may be missing from a journal: they are given out now.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fedpace.core import codec
+from fedpace.core.codec import Message
+from fedpace.core.commands import Command, Evaluate, Measure
+from fedpace.core.errors import FedpaceError, JournalError, PeerError, PolicyError
+from fedpace.core.events import Event, Measured
+from fedpace.core.facts import Evaluated, Finished, Spent
+from fedpace.core.journal import Journal, part_path, read
+from fedpace.core.run import Standing
+from fedpace.core.session import Session
+from fedpace.learn import files
+from fedpace.learn.server.model_server import ModelServer
+from fedpace.remote.updates import UsedUpdates
+from fedpace.remote.world import RemoteWorld
+
+log = logging.getLogger("fedpace.server")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The tensors of a run. lines: of its journal that led to them."""
+
+    lines: int
+    state: dict[str, Any]
+
+    @classmethod
+    def find(cls, path: Path) -> "Snapshot | None":
+        return cls(**files.load(path)) if path.exists() else None
+
+
+class RetracedJournal:
+    """A journal that is gone on with: its first lines are compared with what is written, others added.
+
+    It also recalls what the earlier run measured, since retracing cannot measure again.
+    """
+
+    def __init__(self, path: Path, lines: int) -> None:
+        self._journal = Journal.resume(path, lines)
+        self._there = lines
+        self._part = part_path(path)
+        self._old = self._part.open("rb")
+        self._old.readline()
+        self._retraced = 1
+        self._evaluated = (one for one in read(self._part)[1] if isinstance(one, Evaluated))
+        self._measured = (one for one in read(self._part)[1] if isinstance(one, Measured))
+
+    @property
+    def lines(self) -> int:
+        return self._retraced if self.retracing else self._journal.lines
+
+    @property
+    def retracing(self) -> bool:
+        return self._retraced < self._there
+
+    def write(self, message: Message) -> None:
+        if not self.retracing:
+            self._journal.write(message)
+        elif self._next_line() != codec.encode(message) + b"\n":
+            raise self.differs(self._retraced)
+
+    def messages(self) -> Iterator[tuple[int, Message]]:
+        """The messages that are there, with the numbers of their lines."""
+        return enumerate(islice(read(self._part)[1], self._there - 1), start=2)
+
+    def skip(self) -> None:
+        """Pass over a line that retracing does not write again."""
+        self._next_line()
+
+    def differs(self, line: int) -> JournalError:
+        return JournalError(
+            f"{self._part}, line {line}: the run does not go as it went; resume with the same config "
+            f"and version, or start over with --overwrite"
+        )
+
+    def _next_line(self) -> bytes:
+        self._retraced += 1
+        return self._old.readline()
+
+    def evaluated(self) -> tuple[float, float | None]:
+        found = next(self._evaluated)
+        return found.accuracy, found.loss
+
+    def measured(self) -> tuple[float | None, ...]:
+        return tuple(next(self._measured).values)
+
+    def flush(self) -> None:
+        self._journal.flush()
+
+    def sync(self) -> None:
+        self._journal.sync()
+
+    def close(self, complete: bool) -> None:
+        self._old.close()
+        self._journal.close(complete)
+
+
+RunJournal = Journal | RetracedJournal
+
+
+def count_lines(part: Path) -> int:
+    """Lines of an unfinished journal that count: whole ones, without its end, which is said again."""
+    lines, last = 0, b""
+    with part.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                lines, last = lines + 1, line
+    with suppress(JournalError):  # which line is broken is found when it is retraced
+        if lines > 1 and isinstance(codec.decode(last), Finished):
+            lines -= 1
+    return lines
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """What a journal leaves open. missing: commands to its last event; asked: questions."""
+
+    missing: tuple[Command, ...] = ()
+    asked: tuple[Measure | Evaluate, ...] = ()
+
+
+def retrace(
+    journal: RetracedJournal,
+    session: Session,
+    world: RemoteWorld,
+    models: ModelServer,
+    snapshot: Snapshot | None,
+) -> Unfinished:
+    """Bring session, real world and models to where the journal ends."""
+    if snapshot is not None:
+        models.retrace(journal)
+    given, asked, at = deque[Command](), dict[int, Measure | Evaluate](), 0.0
+    for line, message in journal.messages():
+        try:
+            if isinstance(message, Event):
+                if snapshot is not None and line > snapshot.lines:
+                    models.load(snapshot.state)
+                    snapshot = None
+                given.extend(session.handle(message))
+                world.keep_event(message)
+                if isinstance(message, Measured):
+                    asked.pop(message.request, None)
+            elif not isinstance(message, Command | Spent):  # the run's own, or of what was ignored
+                journal.skip()
+                at = max(at, message.at)
+            elif line > journal.lines:
+                raise journal.differs(line)
+            elif isinstance(message, Command):
+                world.keep_books(given.popleft())
+                if isinstance(message, Measure | Evaluate):
+                    asked[message.request] = message
+        except (PeerError, PolicyError, OSError) as error:
+            raise JournalError(
+                f"line {line} of the journal: what was done there cannot be done again: {error}; if "
+                "files beside it were deleted, put them back"
+            ) from error
+    if snapshot is not None:
+        models.load(snapshot.state)
+    world.go_on(max(session.now, at))
+    return Unfinished(tuple(given), tuple(asked.values()))
+
+
+class Snapshots:
+    """Saves the models every so many seconds of real time; a watch.
+
+    begin: where a run is retraced, its models are loaded from it when the journal is that far.
+    used: of a served run, updates that stay on disk until a snapshot holds what became of them. There,
+    snapshots are written beside the run, early where updates fill their share of the disk, the journal
+    is brought to disk every round, and a full disk is told and tried again.
+    sync: brings the journal to disk.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        journal: RunJournal,
+        models: ModelServer,
+        every_s: float,
+        begin: Snapshot | None = None,
+        used: UsedUpdates | None = None,
+        sync: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path, self._journal, self._models = path, journal, models
+        self._every_s, self._clock, self._last = every_s, clock, clock()
+        self._begin, self._used = begin, used
+        self._sync = sync or journal.sync
+        self._round = 0
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, standing: Standing) -> None:
+        if self._begin is not None and isinstance(self._journal, RetracedJournal):
+            if self._journal.retracing:
+                return
+            self._models.load(self._begin.state)
+            self._begin = None
+        if self._used is not None and standing.round != self._round:
+            self._round = standing.round
+            self._sync()
+        due = self._clock() - self._last >= self._every_s
+        due = due or (self._used is not None and self._used.crowded)
+        if due and standing.settled and (self._thread is None or not self._thread.is_alive()):
+            self.save(wait=self._used is None)
+
+    def save(self, wait: bool = True) -> None:
+        """Save what is now; wait: until it is on disk."""
+        self.join()
+        self._sync()
+        self._last = self._clock()
+        values = {"lines": self._journal.lines, "state": self._models.state()}
+        if self._used is None:
+            files.save(self._path, values)
+            return
+        self._used.begin_saving()
+        self._thread = threading.Thread(target=self._write, args=(values, self._used))
+        self._thread.start()
+        if wait:
+            self._thread.join()
+
+    def join(self) -> None:
+        """Wait for the one that is being written."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _write(self, values: dict[str, Any], used: UsedUpdates) -> None:
+        try:
+            files.save(self._path, values)
+            used.free_saved()
+        except (FedpaceError, OSError) as error:
+            log.error("%s; the run goes on, and the next snapshot will be tried in time", error)

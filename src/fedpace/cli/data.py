@@ -18,6 +18,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from fedpace.cli.shared import complain, say
 from fedpace.data.downloads import catalogue
 from fedpace.data.downloads.catalogue import KnownDataset, find_dataset
 from fedpace.data.downloads.download import FetchError
@@ -44,7 +45,7 @@ Root = Annotated[
 
 @app.command("list")
 def list_(root: Root = None) -> None:
-    """What is known and what of it is there.
+    """List the datasets and what of them is there.
 
     Sizes are compared, sums are not: that is what verify does.
     """
@@ -81,7 +82,7 @@ def verify_(
         with _bars(at_least=SHOWN_FROM, stay=False) as bars:
             found = inspect_dataset(dataset, base, progress=bars)
         state = "verified" if found.form is not None else found.state
-        _say(f"{dataset.name}: {state}, {_standing(dataset, found)}")
+        say(f"{dataset.name}: {state}, {_standing(dataset, found)}")
         complaints += _broken(dataset, found)
         absent = [path.name for path in found.lacking if path not in found.broken]
         if absent and (found.state == "partial" or (names and found.state == "missing")):
@@ -111,10 +112,10 @@ def fetch_(
             complaints.append(str(error))
             continue
         except KeyboardInterrupt:
-            _complain("stopped; what came is kept, and the same command resumes it")
+            complain("stopped; what came is kept, and the same command resumes it")
             raise typer.Exit(130) from None
         found = inspect_dataset(dataset, base)
-        _say(f"{dataset.name}: {_standing(dataset, found)}{'' if fetched else ', was there already'}")
+        say(f"{dataset.name}: {_standing(dataset, found)}{'' if fetched else ', was there already'}")
         # One that is broken may be read before what was fetched.
         complaints += _broken(dataset, found)
     _end(complaints)
@@ -180,16 +181,8 @@ def _bars(at_least: int = 0, stay: bool = True) -> Iterator[Callable[[str, int, 
             progress.stop()
 
 
-def _say(message: str) -> None:
-    Console().print(message, markup=False, highlight=False, soft_wrap=True)
-
-
-def _complain(message: str) -> None:
-    Console(stderr=True).print(f"fedpace: {message}", markup=False, highlight=False, soft_wrap=True)
-
-
 def _end(complaints: list[str]) -> None:
     for complaint in complaints:
-        _complain(complaint)
+        complain(complaint)
     if complaints:
         raise typer.Exit(2)

@@ -14,12 +14,23 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fedpace.cli.shared import (
+    ConfigFile,
+    Device,
+    OutFolder,
+    Overwrite,
+    PolicyLabel,
+    Resume,
+    Set,
+    load_config,
+    run_folder,
+    say,
+    show_report,
+)
 from fedpace.core.errors import ConfigError, needs_extra
-from fedpace.runs import config as configs
 
 if TYPE_CHECKING:
     from fedpace.net.keys.gate import ClientKeys, Gate
-    from fedpace.runs.simulate import Result
 
 Keys = Annotated[
     Path | None, typer.Option("--keys", metavar="DIR", help="Folder with keys, see `fedpace keys`.")
@@ -40,61 +51,85 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
 
 
 def serve(
-    settings: configs.Config,
-    listen: str,
-    keys: Path | None,
-    auth: str,
-    insecure: bool,
-    anywhere: bool,
-    policy: str,
-    task: str | None,
-    out: Path,
-    device: str,
-    resume: bool,
-    overwrite: bool,
-) -> "Result | None":
-    """The result of a served run; None where it was stopped."""
+    config: ConfigFile,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")
+    ] = "127.0.0.1:8850",
+    policy: PolicyLabel = None,
+    task: TaskPath = None,
+    keys: Keys = None,
+    auth: Annotated[
+        str, typer.Option(metavar="certificate|token", help="How clients prove who they are.")
+    ] = "certificate",
+    insecure: Insecure = False,
+    anywhere: Annotated[
+        bool, typer.Option("--anywhere", help="With --insecure: let other machines in all the same.")
+    ] = False,
+    out: OutFolder = None,
+    device: Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where models are tested.")] = (
+        "cpu"
+    ),
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    verbose: Verbose = False,
+    set_: Set = None,
+) -> None:
+    """Train over a network: wait for clients, then run one policy with them."""
+    log_to_stderr(verbose)
+    settings = load_config(config, set_ or [])
+    label = policy or settings.policy
+    folder = out or run_folder(settings.name, label, "served")
     with needs_extra("net"):
-        from fedpace.runs.federation import find_task
-        from fedpace.runs.federation import serve as run
+        from fedpace.runs import federation
     gate = _gate(keys, auth, insecure)
-    return run(
+    result = federation.serve(
         settings,
         listen,
         gate=gate,
-        out=out,
-        task=None if task is None else find_task(_local(task), "server"),
-        policy=policy,
+        out=folder,
+        task=None if task is None else federation.find_task(_local(task), "server"),
+        policy=label,
         device=device,
         resume=resume,
         overwrite=overwrite,
         anywhere=anywhere,
     )
+    if result is None:
+        again = f"fedpace serve {config} --out {folder} --resume"
+        typer.echo(f"stopped; go on with the same options and --resume: {again}")
+        return
+    show_report({label: [result.summary]}, folder, settings.compare.targets, settings.name)
 
 
 def join(
-    address: str,
-    name: str | None,
-    task: str | None,
-    keys: Path | None,
-    insecure: bool,
-    device: str,
-    slower: float,
-    threads: int,
-    patience: float | None,
+    address: ServerAddress,
+    task: TaskPath = None,
+    name: Annotated[str | None, typer.Option(help="This client's name [the one in its keys].")] = None,
+    keys: Keys = None,
+    insecure: Insecure = False,
+    device: Device = "cpu",
+    threads: Annotated[int, typer.Option(help="Of torch; 0: as torch decides.")] = 1,
+    slower: Annotated[
+        float, typer.Option(help="Train as a machine that takes so many times longer; for trials.")
+    ] = 1.0,
+    patience: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Give up when no server answered for so long [never]."),
+    ] = None,
+    verbose: Verbose = False,
 ) -> None:
-    """Take part until it is over."""
+    """Take part in a federation with this machine's own data, until it is over."""
+    log_to_stderr(verbose)
     with needs_extra("net"):
-        from fedpace.runs.federation import find_task
-        from fedpace.runs.federation import join as take_part
+        from fedpace.runs import federation
     if task is None:
         raise ConfigError("--task is not set; name a function that returns this client's fedpace Task")
     shown = _client_keys(keys, insecure)
     known = name or (None if shown is None else shown.name)
     if known is None:
         raise ConfigError("--name is not set; give the name that the server is to know this client by")
-    made = find_task(_local(task), known)
-    reason = take_part(
+    made = federation.find_task(_local(task), known)
+    reason = federation.join(
         address,
         known,
         made,
@@ -104,11 +139,18 @@ def join(
         threads=threads or None,
         patience_s=math.inf if patience is None else patience,
     )
-    Console().print(f"over: {reason}")
+    say(f"over: {reason}")
 
 
-def status(address: str, keys: Path | None, insecure: bool, watch: float | None) -> None:
-    """Print what the server says, once or again and again."""
+def status(
+    address: ServerAddress,
+    keys: Keys = None,
+    insecure: Insecure = False,
+    watch: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Ask again this often, until Ctrl-C.")
+    ] = None,
+) -> None:
+    """Show the clients of a federation, their tasks and the progress of its run."""
     with needs_extra("net"):
         from fedpace.runs.federation import ask_status
     shown = _client_keys(keys, insecure)
@@ -126,8 +168,8 @@ def status(address: str, keys: Path | None, insecure: bool, watch: float | None)
             live.update(drawn(), refresh=True)
 
 
-def say(verbose: bool) -> None:
-    """Logs that an operator can read, on stderr."""
+def log_to_stderr(verbose: bool) -> None:
+    """Write the logs of fedpace to stderr, for an operator to read."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("fedpace")
@@ -138,27 +180,30 @@ def say(verbose: bool) -> None:
 def _gate(keys: Path | None, auth: str, insecure: bool) -> "Gate":
     from fedpace.net.keys.gate import Gate
 
-    if insecure:
-        if keys is not None:
-            raise ConfigError("--keys and --insecure are both given; choose one")
+    folder = _key_folder(keys, insecure)
+    if folder is None:
         return Gate.insecure()
     if auth not in ("certificate", "token"):
         raise ConfigError(f"--auth is {auth!r}; set it to certificate or token")
-    return Gate.open(keys or Path("keys"), "token" if auth == "token" else "certificate")
+    return Gate.open(folder, "token" if auth == "token" else "certificate")
 
 
 def _client_keys(keys: Path | None, insecure: bool) -> "ClientKeys | None":
     from fedpace.net.keys.gate import ClientKeys
 
-    if insecure:
-        if keys is not None:
-            raise ConfigError("--keys and --insecure are both given; choose one")
-        return None
-    return ClientKeys.open(keys or Path("keys"))
+    folder = _key_folder(keys, insecure)
+    return None if folder is None else ClientKeys.open(folder)
+
+
+def _key_folder(keys: Path | None, insecure: bool) -> Path | None:
+    """The folder with keys; None where there are to be none."""
+    if insecure and keys is not None:
+        raise ConfigError("--keys and --insecure are both given; choose one")
+    return None if insecure else keys or Path("keys")
 
 
 def _local(path: str) -> str:
-    """Modules in this folder can be named."""
+    """Let modules in the current folder be named."""
     sys.path.insert(0, str(Path.cwd()))
     return path
 

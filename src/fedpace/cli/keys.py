@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedpace.cli.shared import say
 from fedpace.core.errors import needs_extra
 
 if TYPE_CHECKING:
@@ -57,12 +58,12 @@ def init_(
         authority.renew(hosts if host else authority.server()[0], valid)
     else:
         authority = Authority.create(keys, hosts, valid)
-    _say(_server(authority))
+    say(_server(authority))
     if renew:
-        _say("next: restart the server; clients need nothing new")
+        say("next: restart the server; clients need nothing new")
         return
-    _say("next: run `fedpace keys client NAME` for each client and move the folder to its machine")
-    _say(f"{keys / 'ca.key'} stays here and secret: who has it can take part under any name")
+    say("next: run `fedpace keys client NAME` for each client and move the folder to its machine")
+    say(f"{keys / 'ca.key'} stays here and secret: who has it can take part under any name")
 
 
 @app.command("client")
@@ -86,9 +87,7 @@ def client_(
         folder = authority.client(
             name, "token" if token else "certificate", DAYS if days is None else days
         )
-        _say(
-            f"{folder}: for the machine of {name}; whoever has this folder is {name}, so move it there"
-        )
+        say(f"{folder}: for the machine of {name}; whoever has this folder is {name}, so move it there")
 
 
 @app.command("revoke")
@@ -101,10 +100,10 @@ def revoke_(
         from fedpace.net.keys.authority import Authority
     ended = Authority.open(keys).revoke(name)
     if not ended:
-        _say(f"{name} was revoked already; nothing has changed")
+        say(f"{name} was revoked already; nothing has changed")
         return
-    _say(f"{name} is revoked ({', '.join(identity.kind for identity in ended)})")
-    _say(f"to let it in again: `fedpace keys client {name}`")
+    say(f"{name} is revoked ({', '.join(identity.kind for identity in ended)})")
+    say(f"to let it in again: `fedpace keys client {name}`")
 
 
 @app.command("list")
@@ -115,7 +114,7 @@ def list_(keys: Keys = Path("keys")) -> None:
         from fedpace.net.keys.identity import day, utc_now
     authority = Authority.open(keys)
     now = utc_now()
-    _say(_server(authority))
+    say(_server(authority))
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("name", overflow="fold")
     for column in ("kind", "valid until", "revoked"):
@@ -126,7 +125,7 @@ def list_(keys: Keys = Path("keys")) -> None:
     if table.row_count:
         Console(highlight=False, markup=False).print(table)
     else:
-        _say("no clients yet; run `fedpace keys client NAME`")
+        say("no clients yet; run `fedpace keys client NAME`")
 
 
 def _server(authority: "Authority") -> str:
@@ -137,7 +136,3 @@ def _server(authority: "Authority") -> str:
         f"{authority.folder}: a server at {', '.join(hosts)} until {day(until)}; "
         f"authority until {day(authority.ca.certificate.not_valid_after_utc)}"
     )
-
-
-def _say(message: str) -> None:
-    Console().print(message, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What there is to configure, read off the settings classes themselves."""
+"""Lists of plugins and settings, read off the settings classes themselves."""
 
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -13,7 +13,7 @@ from fedpace.runs.plugins import Group
 
 
 def show(group: Group) -> None:
-    """Every plugin of a group, each with its settings."""
+    """Print every plugin of a group with its settings."""
     console = Console(highlight=False)
     for name in plugins.names(group):
         kind = plugins.load(group, name)
@@ -22,7 +22,7 @@ def show(group: Group) -> None:
 
 
 def show_config() -> None:
-    """The keys of a config file, apart from those of policies, tasks and fleets."""
+    """Print the keys of a config file, apart from those of policies, tasks and fleets."""
     _print_settings(Console(highlight=False), Config)
 
 

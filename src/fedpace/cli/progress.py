@@ -1,4 +1,4 @@
-"""Progress bars of runs: virtual time, round, accuracy and rate."""
+"""Progress bars of runs: time of the run's clock, round, accuracy and rate."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -80,7 +80,7 @@ class ProgressBars:
 
 
 def _share(standing: Standing, stop: StopSettings) -> float:
-    """How much of the way to the nearest end the run has gone."""
+    """Share of the way to the nearest end that the run has gone."""
     shares = [standing.used]
     if stop.rounds is not None:
         shares.append(standing.round / stop.rounds)

@@ -1,0 +1,61 @@
+"""Options and steps that several commands share, and the two ways to print a message."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedpace.report.summary import Summary
+from fedpace.runs import config as configs
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The run's configuration.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting, such as stop.rounds=50; policies' own values too.",
+    ),
+]
+PolicyLabel = Annotated[str | None, typer.Option(help="Label in [policies] or a policy's name.")]
+OutFolder = Annotated[Path | None, typer.Option(help="Folder for the results [below runs/].")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete what the folder holds first.")]
+Device = Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where clients train.")]
+
+
+def load_config(config: Path, overrides: Sequence[str]) -> configs.Config:
+    """Read a config; own policies and tasks may lie beside it or in the current folder."""
+    sys.path[:0] = [str(config.resolve().parent), str(Path.cwd())]
+    return configs.load(config, overrides)
+
+
+def run_folder(*names: str) -> Path:
+    """The folder below runs/ of a run with these names."""
+    return Path("runs", *map(_slug, names))
+
+
+def _slug(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name.lower()).strip("-.") or "run"
+
+
+def show_report(
+    groups: dict[str, list[Summary]], folder: Path, targets: Sequence[float], title: str | None
+) -> None:
+    """Print and write the report of runs by label."""
+    from fedpace.report.collection import write_report
+
+    write_report(groups, folder, targets, Console(), title)
+
+
+def say(message: str) -> None:
+    """Print a line as it is, however long."""
+    Console().print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def complain(message: str) -> None:
+    """Print an error on stderr."""
+    Console(stderr=True).print(f"fedpace: {message}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,176 @@
+"""`fedpace run | compare | report | replay`: simulated runs, and what their journals say."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedpace.cli.progress import ProgressBars
+from fedpace.cli.shared import (
+    ConfigFile,
+    Device,
+    OutFolder,
+    Overwrite,
+    PolicyLabel,
+    Resume,
+    Set,
+    load_config,
+    run_folder,
+    say,
+    show_report,
+)
+from fedpace.core.errors import ConfigError
+from fedpace.runs import config as configs
+from fedpace.runs import plugins
+
+Together = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METHOD",
+        help='Same as --set train.together=METHOD: "by kind", "one by one" or stacked.',
+    ),
+]
+
+
+class StoppedByUser(Exception):
+    """Ctrl-C in a run."""
+
+
+def run(
+    config: ConfigFile,
+    policy: PolicyLabel = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
+    out: OutFolder = None,
+    workers: Annotated[int, typer.Option(help="Processes that train; results do not change.")] = 1,
+    executor: Annotated[
+        str, typer.Option(metavar="processes|ray", help="Whose they are: this machine's, a cluster's.")
+    ] = "processes",
+    device: Device = "cpu",
+    together: Together = None,
+    timing_only: Annotated[
+        bool, typer.Option("--timing-only", help="No training: time alone.")
+    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    snapshot_every: Annotated[float, typer.Option(help="Real seconds between snapshots.")] = 60.0,
+    set_: Set = None,
+) -> None:
+    """Simulate one policy; journal, weights, table and figure go to the folder."""
+    from fedpace.runs.simulate import simulate
+
+    overrides = list(set_ or [])
+    if seed is not None:
+        overrides.append(f"seed={seed}")
+    if timing_only:
+        overrides.append("timing_only=true")
+    if together is not None:
+        overrides.append(f"train.together={json.dumps(together)}")
+    settings = load_config(config, overrides)
+    label = policy or settings.policy
+    folder = out or run_folder(settings.name, label, f"seed-{settings.seed}")
+    stop = configs.policy_plan(settings, label).stop
+    with _running() as bars:
+        result = simulate(
+            settings,
+            policy=label,
+            out=folder,
+            workers=workers,
+            executor=executor,
+            device=device,
+            resume=resume,
+            overwrite=overwrite,
+            snapshot_every_s=snapshot_every,
+            watches=(bars.of(label, stop),),
+        )
+    show_report({label: [result.summary]}, folder, settings.compare.targets, settings.name)
+
+
+def compare(
+    config: ConfigFile,
+    policies: Annotated[str | None, typer.Option(metavar="A,B,C", help="Labels or names.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each policy, with paired seeds.")] = None,
+    out: OutFolder = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at the same time [one a core, 4 on a GPU].")
+    ] = None,
+    device: Device = "cpu",
+    together: Together = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    set_: Set = None,
+) -> None:
+    """Simulate several policies on the same data, fleet and seeds, and show them side by side."""
+    from fedpace.runs.compare import compare as run_all
+
+    overrides = list(set_ or [])
+    if policies is not None:
+        labels = _names(policies)
+        if not labels:
+            raise ConfigError("--policies names nobody; give labels or names, such as timelyfl,sync")
+        overrides.append(f"compare.policies={json.dumps(labels)}")
+    if seeds is not None:
+        overrides.append(f"compare.seeds={seeds}")
+    if together is not None:
+        overrides.append(f"train.together={json.dumps(together)}")
+    settings = load_config(config, overrides)
+    folder = out or run_folder(settings.name)
+    with _running() as bars:
+        groups = run_all(
+            settings,
+            folder,
+            jobs=jobs,
+            device=device,
+            resume=resume,
+            overwrite=overwrite,
+            progress=bars.follow(settings),
+        )
+    show_report(groups, folder, settings.compare.targets, settings.name)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of one run or of several.")],
+    target: Annotated[list[float] | None, typer.Option(help="Accuracy whose time is shown.")] = None,
+    first: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Labels in front; times are relative to the first."),
+    ] = None,
+) -> None:
+    """Table and figure (accuracy over time, clients a round, participation) from journals."""
+    from fedpace.report.collection import collect_runs, last_report_options
+
+    before = last_report_options(folder)
+    groups = collect_runs(folder, _names(first or "") or before.labels)
+    show_report(groups, folder, target or before.targets, before.title)
+
+
+def replay(
+    journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="A journal.jsonl, or its folder.")],
+) -> None:
+    """Check that a journal's events, fed to a fresh policy, give the journal's commands."""
+    sys.path.insert(0, str(Path.cwd()))
+    from fedpace.core.journal import JOURNAL, read
+    from fedpace.core.journal import replay as check
+
+    path = journal / JOURNAL if journal.is_dir() else journal
+    header, _ = read(path)
+    kind = plugins.load("policies", header.policy)
+    check(path, kind(configs.build(kind.Settings, header.settings, "settings"), header.context))
+    say(f"{path}: the policy gives the same commands again")
+
+
+@contextmanager
+def _running() -> Iterator[ProgressBars]:
+    """Progress bars around something long; Ctrl-C in it is no error."""
+    try:
+        with ProgressBars() as bars:
+            yield bars
+    except KeyboardInterrupt:
+        raise StoppedByUser from None
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -56,17 +56,17 @@ def aggregate(
     given = (update.params for update, weight in zip(updates, weights, strict=True) if weight)
     device = common_device(given)
     weighted = weigh(layout, updates, weights, rule, lags, slims or {}, device)
-    carried = Contributions(layout, weighted, rule, device)
-    params = find_combiner(rule.name).combine(carried)
-    correct_missed(params, layout, carried.depth, rule)
-    buffers, shares = mean_buffers(carried)
+    contributions = Contributions(layout, weighted, rule, device)
+    params = find_combiner(rule.name).combine(contributions)
+    correct_missed(params, layout, contributions.depth, rule)
+    buffers, shares = mean_buffers(contributions)
     return AggregatedUpdate(
-        carried.depth,
+        contributions.depth,
         params.float().cpu(),
         buffers.float().cpu(),
         shares.float().cpu(),
-        max_counters(layout, weighted, carried.depth, device),
-        None if carried.held is None else carried.held.cpu(),
+        max_counters(layout, weighted, contributions.depth, device),
+        None if contributions.held is None else contributions.held.cpu(),
     )
 
 

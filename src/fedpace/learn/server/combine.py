@@ -16,27 +16,27 @@ from fedpace.learn.server.correct import restore_effort
 from fedpace.learn.server.sums import Contributions, divisor
 
 
-def weighted_sum(carried: Contributions) -> Tensor:
+def weighted_sum(contributions: Contributions) -> Tensor:
     """Sum of weight * delta."""
-    values = carried.sum_deltas()
-    if carried.rule.normalise:
-        restore_effort(values, carried.spans)
+    values = contributions.sum_deltas()
+    if contributions.rule.normalise:
+        restore_effort(values, contributions.spans)
     return values
 
 
-def mean(carried: Contributions) -> Tensor:
+def mean(contributions: Contributions) -> Tensor:
     """Weighted mean over those who carry a number, or over all updates if missing ones count as 0."""
-    values = weighted_sum(carried)
-    if carried.rule.missing == "zero":
-        return values.div_(carried.total)
-    for span in carried.spans:
+    values = weighted_sum(contributions)
+    if contributions.rule.missing == "zero":
+        return values.div_(contributions.total)
+    for span in contributions.spans:
         values[span.params].div_(divisor(span.params_weight))
     return values
 
 
-def mix(carried: Contributions) -> Tensor:
+def mix(contributions: Contributions) -> Tensor:
     """Sum of weight * (the client's model - the slot's model)."""
-    return carried.add_lags(weighted_sum(carried))
+    return contributions.add_lags(weighted_sum(contributions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +83,22 @@ def check_weights(name: str, updates: int, weights: Sequence[float], lags: int =
         )
 
 
-def mean_buffers(carried: Contributions) -> tuple[Tensor, Tensor]:
+def mean_buffers(contributions: Contributions) -> tuple[Tensor, Tensor]:
     """Mean of each buffer over those who carry it, and how far towards it to go, in [0, 1].
 
     Buffers are statistics, whatever the rule: they move by the share of weight that it gives the
     carriers, 1 at most, and so never leave the range of what was seen.
     """
-    values = carried.sum_buffers()
+    values = contributions.sum_buffers()
     shares = torch.ones_like(values)
     if not len(values):
         return values, shares
-    relative = find_combiner(carried.rule.name).relative
-    for span in carried.spans:
+    rule, total = contributions.rule, contributions.total
+    relative = find_combiner(rule.name).relative
+    for span in contributions.spans:
         weight = span.buffers_weight
         values[span.buffers].div_(divisor(weight))
         if relative:
-            weight = weight / (carried.total if carried.rule.missing == "zero" else divisor(weight))
+            weight = weight / (total if rule.missing == "zero" else divisor(weight))
         shares[span.buffers] = weight
     return values, shares.clamp_(max=1.0)

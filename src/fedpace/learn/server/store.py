@@ -61,7 +61,7 @@ class ModelStore:
         self._updates[task] = update
 
     def has(self, task: int) -> bool:
-        """Whether the task's update waits here."""
+        """Tell if the task's update waits here."""
         return task in self._updates
 
     def discard(self, task: int) -> None:

@@ -57,8 +57,8 @@ def story(messages):
     now, lines = 0.0, []
     for message in messages:
         match message:
-            case Arrived(at=at, client=client, steps=steps):
-                lines.append((round(at / MINUTE, 6), "arrives", client + 1, steps))
+            case Arrived(at=at, client=client, result=result):
+                lines.append((round(at / MINUTE, 6), "arrives", client + 1, result.steps))
                 now = at
             case Timer(at=at, name=name):
                 lines.append((round(at / MINUTE, 6), "runs out", name, None))

@@ -86,8 +86,8 @@ class Recount:
                 self.order(
                     client, task, work.steps * batch if work.steps else work.epochs * self.holds[client]
                 )
-            case Arrived(client=client, task=task, trained=trained):
-                self.tasks[task] = (client, trained)
+            case Arrived(client=client, task=task, result=result):
+                self.tasks[task] = (client, result.trained)
                 del self.given_at[task]
             case Failed(task=task) | Cancel(task=task):
                 del self.given_at[task]

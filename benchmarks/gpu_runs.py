@@ -163,7 +163,6 @@ def simulate(
     watch: Callable[[Any], None],
 ) -> None:
     import torch
-    from fedpace.sim.learning import Learning
 
     from fedpace.core.journal import Header, Journal
     from fedpace.core.policy import Context
@@ -171,8 +170,12 @@ def simulate(
     from fedpace.core.session import Session
     from fedpace.core.stops import EvaluateSettings, StopSettings
     from fedpace.fleet.trace import Phones, PhonesSettings
+    from fedpace.learn.many.choice import open_executor
     from fedpace.learn.many.executor import one_thread
-    from fedpace.learn.settings import ServerSettings, TrainSettings
+    from fedpace.learn.settings import TrainSettings
+    from fedpace.runs.config import Config, policy_plan
+    from fedpace.runs.learning import Learning, divide
+    from fedpace.sim.lazy import LazyTraining
     from fedpace.sim.world import World
 
     together = "one by one" if method == "one-by-one" else "stacked"
@@ -181,15 +184,18 @@ def simulate(
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         stack.enter_context(one_thread())
         stack.enter_context(changed(method))
-        learning = Learning(task, clients, division, train, "flops", 0, device)
-        learner = learning.learner(ServerSettings(), 1, stack, None)
+        config = Config(clients=clients, partition=division, train=train)
+        divided, samples, _ = divide(task, config)
+        learning = Learning(divided, config, policy_plan(config, "sync"), device)
+        executor = stack.enter_context(open_executor(learning.trainer, 1, False))
+        learner = learning.models(LazyTraining(executor))
         spans = stack.enter_context(Spans())
         context = Context(0, clients, learning.profile, 32)
         session_policy = policy(settings, context)
         header = Header("benchmark", {}, context, {}, "0")
         recorder = stack.enter_context(Journal(Path(folder) / "journal.jsonl", header))
         fleet = Phones.build(PhonesSettings(), clients, 0)
-        world = World(fleet, learning.samples, learning.profile, learner, None)
+        world = World(fleet, samples, learning.profile, learner, None)
         evaluate, stop = EvaluateSettings(every_rounds=1000), StopSettings(rounds=rounds)
         Run(Session(session_policy, recorder), world, learner, evaluate, stop, (watch,)).to_end()
         print(", ".join(f"{name} {spent:.2f} s" for name, spent in spans.spent.items()))

@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from fedpace.sim.learning import Learning
 from torch import nn
 
 import fedpace
@@ -19,8 +18,10 @@ from fedpace.data.streams import Stream, StreamSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.trainer import TrainSettings
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 from fedpace.runs import plugins
+from fedpace.runs.config import Config
+from fedpace.runs.learning import divide
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import World
 from tests.messages import make_job
@@ -100,7 +101,7 @@ def test_rounds_are_those_of_the_global_model():
     a_world.carry_out(Aggregate((), (), slot="tier-1"), 0.0)
     assert epoch(a_world, 1).result.seen == 30
     a_world.carry_out(Blend(("tier-1",), (1.0,), slot=GLOBAL), 0.0)
-    assert epoch(a_world, 2, 1).seen == 40
+    assert epoch(a_world, 2, 1).result.seen == 40
 
 
 def test_a_client_comes_back_with_what_has_come_meanwhile():
@@ -202,10 +203,12 @@ def toy(samples=90):
     return Task(model, (inputs, torch.arange(samples) % 3), (inputs[:30], torch.arange(30) % 3))
 
 
-def learning(task, **stream):
+def trainer_of(task, **stream):
     settings = StreamSettings(**{"arrival": "smooth", "initial": 5} | stream)
     division = PartitionSettings("iid", min_samples=1)
-    return Learning(task, 3, division, TrainSettings(), "flops", SEED, stream=settings)
+    config = Config(clients=3, seed=SEED, partition=division, stream=settings)
+    divided, _, arrivals = divide(task, config)
+    return Trainer(divided, TrainSettings(), SEED, stream=arrivals)
 
 
 class Spy(nn.Linear):
@@ -221,8 +224,8 @@ class Spy(nn.Linear):
 
 def test_batches_are_drawn_from_what_the_client_holds():
     data = toy()
-    made = learning(Task(lambda: Spy(4, 3), data.train, data.test), buffer=8, keep="reservoir")
-    trainer = made._trainer
+    task = Task(lambda: Spy(4, 3), data.train, data.test)
+    trainer = trainer_of(task, buffer=8, keep="reservoir")
     rows, order = trainer.task.train[0], trainer.task.clients[1]
     for seen in (3, 8, 25):
         Spy.seen = []
@@ -235,7 +238,7 @@ def test_batches_are_drawn_from_what_the_client_holds():
 
 
 def test_a_continuous_stream_orders_what_the_partition_gave_out():
-    trainer = learning(toy(), content="continuous")._trainer
+    trainer = trainer_of(toy(), content="continuous")
     labels = [trainer.task.train[1][order].tolist() for order in trainer.task.clients]
     for own in labels:
         assert np.count_nonzero(np.diff(own)) == 2
@@ -244,7 +247,7 @@ def test_a_continuous_stream_orders_what_the_partition_gave_out():
 
 
 def test_static_data_stays_in_the_order_it_has():
-    plain = learning(toy(), arrival="none")._trainer
+    plain = trainer_of(toy(), arrival="none")
     assert plain.stream is None
     assert all((np.diff(share) > 0).all() for share in plain.task.clients)
 
@@ -253,12 +256,12 @@ def test_an_order_that_the_task_brings_is_kept():
     shares = [np.arange(start, 90, 3)[::-1] for start in range(3)]
     data = toy()
     own = Task(model, data.train, data.test, shares, ordered=True)
-    kept = learning(own)._trainer.task.clients
+    kept = trainer_of(own).task.clients
     assert all(np.array_equal(one, two) for one, two in zip(kept, shares, strict=True))
 
 
 def test_another_process_and_a_trainer_that_did_other_jobs_give_the_same_bits():
-    one, two = (learning(toy(), buffer=9, keep=keep)._trainer for keep in ("reservoir", "reservoir"))
+    one, two = (trainer_of(toy(), buffer=9, keep=keep) for keep in ("reservoir", "reservoir"))
     copy = pickle.loads(pickle.dumps(two))
     job = make_job(2, 7, 5, 0, 1, 4, seen=27)
     for other in (12, 30, 3):
@@ -268,7 +271,7 @@ def test_another_process_and_a_trainer_that_did_other_jobs_give_the_same_bits():
 
 
 def test_a_trainer_of_static_data_refuses_a_job_on_a_stream():
-    trainer = learning(toy(), arrival="none")._trainer
+    trainer = trainer_of(toy(), arrival="none")
     with pytest.raises(ConfigError, match="does not arrive over time; give it the run's stream"):
         trainer.run(make_job(0, 1, 1, 0, 1, 4, seen=3), trainer.initial())
 

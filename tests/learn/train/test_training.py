@@ -43,8 +43,8 @@ def applied(weights, update, layout):
 
 def batches_of(divided, work):
     """The job's batches, epoch after epoch."""
-    share, left = divided.clients[work.client], work.steps
-    for epoch in range(work.steps):
+    share, left = divided.clients[work.client], work.result.steps
+    for epoch in range(work.result.steps):
         draw = generator(SEED, "batches", work.client, work.task, epoch)
         order = torch.from_numpy(share[draw.permutation(len(share))])
         for rows in order.split(work.batch_size)[:left]:
@@ -64,11 +64,11 @@ def by_hand(divided, trainer, work, optimise, slim=None):
         for number, (inputs, targets) in enumerate(batches_of(divided, work), 1):
             optimiser.zero_grad()
             cross_entropy(model(inputs), targets).backward()
-            if number == work.steps and work.last_depth is not None:
-                for param in layout.bind(model).frozen(work.last_depth):
+            if number == work.result.steps and work.result.last_depth is not None:
+                for param in layout.bind(model).frozen(work.result.last_depth):
                     param.grad = None
             optimiser.step()
-    assert number == work.steps
+    assert number == work.result.steps
     return layout.read(model)
 
 

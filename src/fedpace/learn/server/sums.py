@@ -51,8 +51,8 @@ class Contributions:
         device: torch.device,
     ) -> None:
         self.updates, self.rule, self.device = updates, rule, device
-        self.total = sum(one.weight for one in updates)
-        self.depth = max((one.update.depth for one in updates), default=0)
+        self.total = sum([one.weight for one in updates])
+        self.depth = max([one.update.depth for one in updates], default=0)
         self.elementwise = any(isinstance(one.params_at, Tensor) for one in updates)
         start, end = layout.start(self.depth), layout.start(0)
         self.size, self._buffers = end.params - start.params, end.buffers - start.buffers
@@ -85,12 +85,13 @@ class Contributions:
 
     def _layer_spans(self, layout: Layout) -> list[CarriedSpan]:
         spans, start = [], layout.start(self.depth)
-        for behind, depth in pairwise([0, *sorted({one.update.depth for one in self.updates})]):
+        depths = [one.update.depth for one in self.updates]
+        for behind, depth in pairwise([0, *sorted(set(depths))]):
             first, last = layout.start(depth), layout.start(behind)
-            carriers = [one for one in self.updates if one.update.depth >= depth]
-            weight, effort = sum(one.weight for one in carriers), 1.0
+            carriers = [one for one, own in zip(self.updates, depths, strict=True) if own >= depth]
+            weight, effort = sum([one.weight for one in carriers]), 1.0
             if self.rule.normalise:
-                effort = sum(one.weight * one.update.effort for one in carriers) / weight
+                effort = sum([one.weight * one.update.effort for one in carriers]) / weight
             params = slice(first.params - start.params, last.params - start.params)
             buffers = slice(first.buffers - start.buffers, last.buffers - start.buffers)
             spans.append(CarriedSpan(params, buffers, weight, weight, effort))
@@ -125,12 +126,11 @@ def add_scaled(total: Tensor, terms: Sequence[Term]) -> None:
     torch would write a float64 copy of each, which is no harm if it is small. The numbers are the same.
     """
     size, device = len(total), total.device
-    terms = [(at, vector.to(device), factor) for at, vector, factor in terms]
-    slices = [(at.start, vector, factor) for at, vector, factor in terms if isinstance(at, slice)]
+    slices = [(at.start, one.to(device), factor) for at, one, factor in terms if isinstance(at, slice)]
     if len(slices) < len(terms):
         for at, vector, factor in terms:
             # Not by index_add_, which may round otherwise than the sum over whole layers.
-            total[at] = total[at].add(vector, alpha=factor)
+            total[at] = total[at].add(vector.to(device), alpha=factor)
         return
     if device.type == "cpu" and size <= _BLOCK:
         for place, vector, factor in slices:

@@ -69,11 +69,16 @@ def weigh(
     for update, weight, lag in given:
         cut = update.depth, update.width
         if cut not in places:
-            at = find_places(layout, *cut, slims)
-            places[cut] = _within(at[0], start.params, device), _within(at[1], start.buffers, device)
+            params_at, buffers_at = find_places(layout, *cut, slims)
+            places[cut] = (
+                _within(params_at, start.params, device),
+                _within(buffers_at, start.buffers, device),
+            )
+        params_at, buffers_at = places[cut]
         factor = weight / update.effort if rule.normalise else weight
-        lag = None if lag is None else lag.to(device)[start.params :][places[cut][0]]
-        weighted.append(WeightedUpdate(update, weight, factor, *places[cut], lag))
+        if lag is not None:
+            lag = lag.to(device)[start.params :][params_at]
+        weighted.append(WeightedUpdate(update, weight, factor, params_at, buffers_at, lag))
     return weighted
 
 

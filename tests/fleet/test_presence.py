@@ -173,7 +173,7 @@ def test_a_trace_without_its_columns_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no column 'active_from_s'.*names client, state"):
         read_presence(path)
     path.write_bytes(gzip.compress(HEADER.encode() * 100)[:-9])
-    with pytest.raises(ConfigError, match="no CSV file"):
+    with pytest.raises(ConfigError, match="is a broken gzip file"):
         read_presence(path)
     with pytest.raises(ConfigError, match=r"gone\.csv cannot be read"):
         make_presence(Behaviour(presence="trace", presence_file=str(tmp_path / "gone.csv")), 0)

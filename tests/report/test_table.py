@@ -4,8 +4,7 @@ import pytest
 from rich.console import Console
 
 from fedpace.core.errors import ConfigError
-from fedpace.report.rows import comparison_rows
-from fedpace.report.table import compare_table, markdown
+from fedpace.report.table import compare_table, markdown, target_costs
 
 
 def reaching(summary, *times, **values):
@@ -62,17 +61,17 @@ def test_a_target_that_not_all_seeds_reach_is_no_mean(summary):
 
 def test_a_factor_needs_all_seeds_of_both_rows(summary):
     groups = {"a": reaching(summary, 30, None), "b": reaching(summary, 60, 60)}
-    first, second = comparison_rows(groups, [0.7])
-    assert first.times[0].factor is None
-    assert second.times[0].factor is None
-    assert (first.times[0].reached, first.times[0].seeds) == (1, 2)
+    first, second = target_costs(groups, 0.7)
+    assert first.factor is None
+    assert second.factor is None
+    assert (first.reached, first.seeds) == (1, 2)
     assert cells(markdown(groups, [0.7]))["b"]["to 70% (s)"] == "60.0 ± 0.0"
 
 
 def test_a_target_met_before_any_training_gives_no_factor(summary):
     run = summary(accuracy=[(0.0, 0.9)])
-    first, second = comparison_rows({"a": [run], "b": [run]}, [0.5])
-    assert (first.times[0].factor, second.times[0].factor) == (None, None)
+    first, second = target_costs({"a": [run], "b": [run]}, 0.5)
+    assert (first.factor, second.factor) == (None, None)
 
 
 def test_the_other_columns_are_means_in_readable_units(summary):
@@ -186,12 +185,12 @@ def test_seeds_that_differ_between_rows_are_said(summary):
 @pytest.mark.parametrize("target", [0.0, -0.1, 70, float("nan")])
 def test_a_target_that_is_no_share_is_refused(summary, target):
     with pytest.raises(ConfigError, match=r"set it in \(0, 1\]"):
-        comparison_rows({"a": [summary()]}, [target])
+        markdown({"a": [summary()]}, [target])
 
 
 def test_a_label_without_runs_is_refused():
     with pytest.raises(ConfigError, match="no runs under 'a'"):
-        comparison_rows({"a": []}, [0.5])
+        compare_table({"a": []}, [0.5])
 
 
 def test_the_caption_says_whose_clock_it_was(summary):

@@ -21,8 +21,7 @@ from rich.text import Text
 from fedpace.cli.shared import complain, say
 from fedpace.data.downloads import catalogue
 from fedpace.data.downloads.catalogue import KnownDataset, find_dataset
-from fedpace.data.downloads.download import FetchError
-from fedpace.data.downloads.fetch import fetch
+from fedpace.data.downloads.fetch import FetchError, fetch
 from fedpace.data.downloads.root import data_root
 from fedpace.data.downloads.verify import DatasetStatus, inspect_dataset
 from fedpace.report.units import byte_unit

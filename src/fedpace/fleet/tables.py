@@ -1,15 +1,12 @@
 """Columns of numbers from a CSV file, plain or gzip."""
 
 import csv
-import gzip
 import io
-import zlib
 from collections.abc import Sequence
 from importlib.resources.abc import Traversable
 
 from fedpace.core.errors import ConfigError
-
-_GZIP = b"\x1f\x8b"
+from fedpace.data.compressed import read_plain
 
 
 def read_table(path: Traversable, columns: Sequence[str]) -> list[tuple[int, tuple[float, ...]]]:
@@ -42,10 +39,6 @@ def _number(path: Traversable, line: int, column: str, text: str | None) -> floa
 
 def _text(path: Traversable) -> str:
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; name a CSV file") from error
-    try:
-        return (gzip.decompress(raw) if raw.startswith(_GZIP) else raw).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        return read_plain(path).decode()
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no CSV file, plain or gzip ({error}); fetch it again") from error

@@ -1,7 +1,7 @@
 """The report of a folder: every journal in it, grouped by label, as table, figure and JSON."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +10,11 @@ from rich.console import Console
 from fedpace.core.errors import JournalError
 from fedpace.core.host import write_whole
 from fedpace.core.journal import JOURNAL, part_path
-from fedpace.report.summary import Summary, summarise
+from fedpace.report.summary import Groups, Summary, summarise
 from fedpace.report.table import compare_table, markdown
 
 MOST_LABELS = 7
 """Labels that one figure has colours for."""
-Groups = Mapping[str, Sequence[Summary]]
 
 
 def collect_runs(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summary]]:

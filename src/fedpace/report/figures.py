@@ -22,12 +22,12 @@ from fedpace.report.panels import (
     FAINT,
     INK,
     Colours,
-    Groups,
     accuracy_panel,
     clients_panel,
     money_panel,
     participation_panel,
 )
+from fedpace.report.summary import Groups
 
 _BELOW: dict[str, Any] = {"x": 0.99, "ha": "right", "fontsize": 8.5, "color": FAINT}
 # Okabe and Ito: told apart also by people who do not see all colours.

@@ -1,6 +1,6 @@
 """The panels of the figure. Only figures.py uses this."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,12 +15,11 @@ from fedpace.report.curves import (
     round_up,
     thin,
 )
-from fedpace.report.summary import Summary
+from fedpace.report.summary import Groups
 from fedpace.report.units import time_unit
 
 INK, FAINT = "#333333", "#8a8a8a"
 
-Groups = Mapping[str, Sequence[Summary]]
 Colours = Mapping[str, str]
 
 

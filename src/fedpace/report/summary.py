@@ -1,7 +1,7 @@
 """The summary of a run: its reported numbers, from one pass over its journal."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -152,6 +152,10 @@ class Summary:
         values["mean_participation"] = self.mean_participation
         values["mean_clients"] = self.mean_clients
         return values
+
+
+Groups = Mapping[str, Sequence[Summary]]
+"""Runs over seeds by their label."""
 
 
 def summarise(path: Path) -> Summary:

@@ -4,31 +4,82 @@ What a target takes is a mean only when every seed got there; a mean over the lu
 a policy that sometimes fails, so it is shown apart, with how many they were.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fedpace.report.rows import ComparisonRow, MeanAndSd, TargetCost, comparison_rows
-from fedpace.report.summary import Summary
+from fedpace.core.errors import ConfigError
+from fedpace.report.summary import Groups, Summary
 from fedpace.report.units import byte_unit, decimals, time_unit
 
 MOST_BESIDE = 4
 """Labels that an 80-column terminal shows side by side."""
+Column = tuple[str, list[str]]
+"""A header with its unit, and a cell for each label; line breaks where they may be narrow."""
 
 
-def compare_table(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> Table:
+@dataclass(frozen=True, slots=True)
+class MeanAndSd:
+    """Mean and sample standard deviation (n - 1) over seeds; sd is None for one value."""
+
+    mean: float
+    sd: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> Self | None:
+        """Mean over the values that are there; None when none is."""
+        there = [value for value in values if value is not None]
+        if not there:
+            return None
+        return cls(statistics.fmean(there), statistics.stdev(there) if len(there) > 1 else None)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCost:
+    """Seconds or money that a target took the `reached` of `seeds` runs of a label that got there.
+
+    factor: the mean over that of the first label, where all seeds of both got there.
+    """
+
+    reached: int
+    seeds: int
+    taken: MeanAndSd | None
+    factor: float | None = None
+
+    def over(self, base: "TargetCost | None") -> "TargetCost":
+        """The same cost with its factor over another label's."""
+        if base is None or self.taken is None or base.taken is None or not base.taken.mean > 0:
+            return self
+        all_there = self.reached == self.seeds and base.reached == base.seeds
+        return replace(self, factor=self.taken.mean / base.taken.mean) if all_there else self
+
+
+def target_costs(groups: Groups, target: float, money: bool = False) -> list[TargetCost | None]:
+    """The time, or the money, to an accuracy for each label; None for a label without prices."""
+    costs: list[TargetCost | None] = []
+    for runs in groups.values():
+        if money and all(run.money is None for run in runs):
+            costs.append(None)
+            continue
+        values = [run.money_to(target) if money else run.time_to(target) for run in runs]
+        reached = sum(one is not None for one in values)
+        cost = TargetCost(reached, len(runs), MeanAndSd.of(values))
+        costs.append(cost.over(costs[0] if costs else cost))
+    return costs
+
+
+def compare_table(groups: Groups, targets: Sequence[float]) -> Table:
     """The table for a terminal: a column a label while they fit beside each other, then a row."""
-    table_rows = comparison_rows(groups, targets)
-    columns = _columns(table_rows, targets)
+    columns = _columns(groups, targets)
     table = Table(
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-        caption=_caption(table_rows),
-        caption_justify="left",
+        box=box.SIMPLE_HEAD, collapse_padding=True, caption=_caption(groups), caption_justify="left"
     )
-    labels = [escape(row.label) for row in table_rows]
+    labels = list(map(escape, groups))
     if len(labels) <= MOST_BESIDE:
         table.add_column("")
         for label in labels:
@@ -48,75 +99,83 @@ def _line(cell: str) -> str:
     return cell.replace("\n", " ")
 
 
-def markdown(groups: Mapping[str, Sequence[Summary]], targets: Sequence[float]) -> str:
+def markdown(groups: Groups, targets: Sequence[float]) -> str:
     """The table for a README, with its caption below."""
-    table_rows = comparison_rows(groups, targets)
-    columns = _columns(table_rows, targets)
+    columns = _columns(groups, targets)
     lines = [["policy", *(header for header, _ in columns)], ["---", *("---:" for _ in columns)]]
-    for i, row in enumerate(table_rows):
-        lines.append([row.label.replace("|", "\\|"), *(cells[i] for _, cells in columns)])
-    table = "\n".join("| " + " | ".join(line).replace("\n", " ") + " |" for line in lines)
-    return f"{table}\n\n{_caption(table_rows)}\n"
+    for i, label in enumerate(groups):
+        lines.append([label.replace("|", "\\|"), *(cells[i] for _, cells in columns)])
+    table = "\n".join("| " + _line(" | ".join(line)) + " |" for line in lines)
+    return f"{table}\n\n{_caption(groups)}\n"
 
 
-def _columns(table_rows: list[ComparisonRow], targets: Sequence[float]) -> list[tuple[str, list[str]]]:
-    """Headers with their units, and the cells below; line breaks where they may be narrow.
+def _columns(groups: Groups, targets: Sequence[float]) -> list[Column]:
+    """All columns; none about accuracy where nothing was evaluated, none about money without prices."""
+    for target in targets:
+        if not 0 < target <= 1:
+            raise ConfigError(f"target is {target}; accuracies are shares, so set it in (0, 1], as 0.7")
+    for label, runs in groups.items():
+        if not runs:
+            raise ConfigError(f"there are no runs under {label!r}; give at least one, or leave it out")
+    every = [run for runs in groups.values() for run in runs]
+    costs = any(run.money is not None for run in every)
+    out: list[Column] = []
 
-    Runs without any evaluation have no columns about accuracy.
-    """
-    times = [r.taken.mean for row in table_rows for r in row.times if r.taken]
-    unit, unit_s = time_unit(max(times, default=0.0))
-    size, size_bytes = byte_unit(
-        max((r.moved_bytes.mean for r in table_rows if r.moved_bytes), default=0)
-    )
-    costs = any(row.spent for row in table_rows)
-    out: list[tuple[str, list[str]]] = []
+    def means(pick: Callable[[Summary], float | None]) -> list[MeanAndSd | None]:
+        return [MeanAndSd.of([pick(run) for run in runs]) for runs in groups.values()]
 
     def column(
         header: str,
-        pick: Callable[[ComparisonRow], MeanAndSd | None],
+        pick: Callable[[Summary], float | None],
         per: float,
-        spread: bool,
+        spread: bool = False,
         most: int = 1,
     ) -> None:
-        values = [pick(row) for row in table_rows]
+        values = means(pick)
         smallest = min((v.mean / per for v in values if v and v.mean > 0), default=1.0)
         digits = min(decimals(smallest), most)
         out.append((header, [_number(v, per, digits, spread) for v in values]))
 
-    if any(row.best_accuracy for row in table_rows):
-        for i, target in enumerate(targets):
-            header = f"to {100 * target:g}%\n({unit})"
-            out.append((header, _reach_cells([row.times[i] for row in table_rows], unit_s)))
-        for i, target in enumerate(targets if costs else ()):
-            reaches = [row.money[i] if row.money else None for row in table_rows]
-            out.append((f"to {100 * target:g}%\n(money)", _reach_cells(reaches)))
-        column("best\n(%)", lambda row: row.best_accuracy, 0.01, True)
-        column("final\n(%)", lambda row: row.final_accuracy, 0.01, True)
-    ran, ran_s = time_unit(max((r.ran_s.mean for r in table_rows if r.ran_s), default=0.0))
-    column(f"ran for\n({ran})", lambda row: row.ran_s, ran_s, False)
+    if any(run.accuracy for run in every):
+        times = [target_costs(groups, target) for target in targets]
+        taken = [cost.taken.mean for row in times for cost in row if cost and cost.taken]
+        unit, unit_s = time_unit(max(taken, default=0.0))
+        for target, row in zip(targets, times, strict=True):
+            out.append((f"to {100 * target:g}%\n({unit})", _cost_cells(row, unit_s)))
+        for target in targets if costs else ():
+            row = target_costs(groups, target, money=True)
+            out.append((f"to {100 * target:g}%\n(money)", _cost_cells(row)))
+        column("best\n(%)", lambda run: run.best_accuracy, 0.01, True)
+        column("final\n(%)", lambda run: run.final_accuracy, 0.01, True)
+    ran, ran_s = time_unit(_largest(means(lambda run: run.end_s)))
+    column(f"ran for\n({ran})", lambda run: run.end_s, ran_s)
     if costs:
-        column("spent\n(money)", lambda row: row.spent, 1, False, most=3)
-    column("rounds", lambda row: row.rounds, 1, False, most=0)
-    column("participation\n(%)", lambda row: row.participation, 0.01, False, most=3)
-    column("clients\na round", lambda row: row.clients, 1, False)
-    column("idle\n(%)", lambda row: row.idle, 0.01, False)
-    column(f"moved\n({size})", lambda row: row.moved_bytes, size_bytes, False, most=2)
+        column("spent\n(money)", lambda run: run.money, 1, most=3)
+    column("rounds", lambda run: run.rounds, 1, most=0)
+    column("participation\n(%)", lambda run: run.mean_participation, 0.01, most=3)
+    column("clients\na round", lambda run: run.mean_clients, 1)
+    column("idle\n(%)", lambda run: run.idle_share, 0.01)
+    size, size_bytes = byte_unit(_largest(means(lambda run: run.moved_bytes)))
+    column(f"moved\n({size})", lambda run: run.moved_bytes, size_bytes, most=2)
     return out
 
 
-def _reach_cells(reaches: list[TargetCost | None], per: float = 1.0) -> list[str]:
-    """Cells of one target: its cost in every row, in units of `per`; None: a row without prices."""
-    means = [r.taken.mean / per for r in reaches if r and r.taken and r.taken.mean > 0]
+def _largest(values: Sequence[MeanAndSd | None]) -> float:
+    return max((value.mean for value in values if value), default=0.0)
+
+
+def _cost_cells(costs: list[TargetCost | None], per: float = 1.0) -> list[str]:
+    """Cells of one target: its cost for every label, in units of `per`."""
+    means = [c.taken.mean / per for c in costs if c and c.taken and c.taken.mean > 0]
     digits = decimals(min(means, default=1.0))
     cells = []
-    for reach in reaches:
-        text = _number(reach.taken if reach else None, per, digits, True)
-        if reach and reach.reached < reach.seeds:
-            mean = f",\nmean {reach.taken.mean / per:.{digits}f}" if reach.taken else ""
-            text = f"n/a\n({reach.reached}/{reach.seeds} reached{mean})"
-        elif reach and reach.factor is not None and len(reaches) > 1:
-            text = f"{text}\n({reach.factor:.2f}x)"
+    for cost in costs:
+        text = _number(cost.taken if cost else None, per, digits, True)
+        if cost and cost.reached < cost.seeds:
+            mean = f",\nmean {cost.taken.mean / per:.{digits}f}" if cost.taken else ""
+            text = f"n/a\n({cost.reached}/{cost.seeds} reached{mean})"
+        elif cost and cost.factor is not None and len(costs) > 1:
+            text = f"{text}\n({cost.factor:.2f}x)"
         cells.append(text)
     return cells
 
@@ -128,9 +187,9 @@ def _number(value: MeanAndSd | None, per: float, digits: int, spread: bool) -> s
     return f"{value.mean / per:.{digits}f}{sd}"
 
 
-def _caption(table_rows: list[ComparisonRow]) -> str:
-    seeds = {row.seeds for row in table_rows}
-    clocks = " and ".join(sorted({clock for row in table_rows for clock in row.clocks}))
+def _caption(groups: Groups) -> str:
+    seeds = {len(runs) for runs in groups.values()}
+    clocks = " and ".join(sorted({run.clock for runs in groups.values() for run in runs}))
     if max(seeds, default=1) == 1:
         return f"One seed; times are {clocks}."
     count = str(min(seeds)) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedpace.data.downloads import download
+from fedpace.data.downloads import fetch as fetching
 from fedpace.data.downloads.catalogue import FileSet, KnownDataset, PublishedFile
-from fedpace.data.downloads.download import FetchError
-from fedpace.data.downloads.fetch import fetch
+from fedpace.data.downloads.fetch import FetchError, fetch
 from tests.loopback import Site, serving
 
 CONTENT = bytes(range(256)) * 40
@@ -129,7 +128,7 @@ def test_a_server_that_always_breaks_off_is_given_up_and_what_came_is_kept(site,
     site.breaks = [10] * 1000
     with pytest.raises(FetchError, match=r"broke off after 50 of 10,240 bytes.* kept \(50 of 10,240"):
         fetch(dataset(f"{site.url}/good/file"), tmp_path)
-    assert len(site.asked) == download.ATTEMPTS
+    assert len(site.asked) == fetching.ATTEMPTS
     assert part(place).read_bytes() == CONTENT[:50]
 
 
@@ -263,7 +262,7 @@ def test_a_full_disk_is_an_error_of_the_part_which_is_kept(site, tmp_path, place
 
 
 def test_ctrl_c_keeps_what_came(site, tmp_path, place, monkeypatch):
-    monkeypatch.setattr(download, "PIECE", 4096)
+    monkeypatch.setattr(fetching, "PIECE", 4096)
 
     def stop(name: str, done: int, total: int) -> None:
         raise KeyboardInterrupt

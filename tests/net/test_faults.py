@@ -818,11 +818,11 @@ def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
     spool = Spool(folder / "spool", 1 << 20)
     models = ModelServer(store, ReceivedUpdates(spool))
     settings = ServeSettings(**run.config["serve"])
-    names = folder / "clients.json"
+    path, names = folder / "journal.jsonl", folder / "clients.json"
     world = RemoteWorld(header.context.clients, settings, models, spool, NoWays(), names, lambda: None)
-    journal = RetracedJournal(folder / "journal.jsonl", count_lines(folder / "journal.jsonl.part"))
+    journal = RetracedJournal(path, count_lines(folder / "journal.jsonl.part"), None)
     session = Session(policy_of(header), journal)
-    for command in retrace(journal, session, world, models, None).missing:
+    for command in retrace(journal, session, world, models).missing:
         world.carry_out(command, session.now)
     for client in range(len(world.places)):
         world.put(ClientReady(client, SAMPLES, None, f"{client:032x}", False, Future()))

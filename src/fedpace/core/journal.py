@@ -61,8 +61,12 @@ class Journal:
     def resume(cls, path: Path, lines: int) -> Self:
         """Go on with a journal after its first `lines` lines; the rest is cut off."""
         journal = cls.__new__(cls)
-        journal.path, journal.lines = path, lines
-        journal._waiting = []
+        journal._go_on(path, lines)
+        return journal
+
+    def _go_on(self, path: Path, lines: int) -> None:
+        self.path, self.lines = path, lines
+        self._waiting = []
         file = part_path(path).open("r+b", buffering=_BUFFER_BYTES)
         for number in range(lines):
             if not file.readline().endswith(b"\n"):
@@ -72,8 +76,7 @@ class Journal:
                 )
         file.seek(file.tell())
         file.truncate()
-        journal._file = file
-        return journal
+        self._file = file
 
     def write(self, message: Message) -> None:
         self._waiting.append(codec.encode(message))

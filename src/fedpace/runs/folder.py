@@ -3,60 +3,30 @@
 import json
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.host import write_whole
 from fedpace.core.journal import JOURNAL, Header, check_header, part_path, read
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """A folder for one run, whatever its clock. Of these files a finished run keeps two.
+    """A folder for one run, whatever its clock; a finished run keeps its journal and its weights.
 
     part: the journal until the run is over; snapshot: the models now and then; spool: updates that
     have come over a network; clients: their names, by number; run_id: by which clients know the run.
     """
 
-    path: Path
-
-    @property
-    def journal(self) -> Path:
-        return self.path / JOURNAL
-
-    @property
-    def weights(self) -> Path:
-        return self.path / "weights.pt"
-
-    @property
-    def part(self) -> Path:
-        return part_path(self.journal)
-
-    @property
-    def snapshot(self) -> Path:
-        return self.path / "snapshot.pt"
-
-    @property
-    def spool(self) -> Path:
-        return self.path / "spool"
-
-    @property
-    def clients(self) -> Path:
-        return self.path / "clients.json"
-
-    @property
-    def run_id(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def taken(self) -> bool:
-        """A run has begun here; it may be over."""
-        return self.journal.exists() or self.part.exists()
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal, self.weights = path / JOURNAL, path / "weights.pt"
+        self.part, self.snapshot = part_path(self.journal), path / "snapshot.pt"
+        self.spool, self.clients, self.run_id = path / "spool", path / "clients.json", path / "run.json"
 
     def check_free(self) -> None:
-        """Refuse a folder that holds a run."""
-        if self.taken:
+        """Refuse a folder that holds a run, finished or not."""
+        if self.journal.exists() or self.part.exists():
             raise ConfigError(
                 f"{self.path} holds a run already; use --resume, --overwrite or another folder"
             )
@@ -79,23 +49,20 @@ class RunFolder:
         self._drop_unborn()
         check_header(self.journal, header)
         if not self.part.exists():
-            self._drop_aids()
+            self.finish()
         self.path.mkdir(parents=True, exist_ok=True)
         return not self.journal.exists()
 
     def finish(self) -> None:
-        """Delete what only helps to go on: the run is over, and its journal has its last name."""
-        self._drop_aids()
+        """Delete what only helps to go on with a run."""
+        self.snapshot.unlink(missing_ok=True)
+        self.run_id.unlink(missing_ok=True)
 
     def name_run(self) -> str:
         """The name of the run, by which clients know it again after a restart of the server."""
         if not self.run_id.exists():
-            self.run_id.write_text(json.dumps({"run": uuid.uuid4().hex}))
+            write_whole(self.run_id, json.dumps({"run": uuid.uuid4().hex}))
         return str(json.loads(self.run_id.read_text())["run"])
-
-    def _drop_aids(self) -> None:
-        self.snapshot.unlink(missing_ok=True)
-        self.run_id.unlink(missing_ok=True)
 
     def _drop_unborn(self) -> None:
         """Delete a journal of which not even the first line was written: nothing had begun."""

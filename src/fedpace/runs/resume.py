@@ -47,43 +47,35 @@ class Snapshot:
         return cls(**files.load(path)) if path.exists() else None
 
 
-class RetracedJournal:
-    """A journal that is gone on with: its first lines are compared with what is written, others added.
+class RetracedJournal(Journal):
+    """A journal that is gone on with: what is written is compared with its lines, then added to them.
 
     It also recalls what the earlier run measured, since retracing cannot measure again.
     """
 
-    def __init__(self, path: Path, lines: int) -> None:
-        self._journal = Journal.resume(path, lines)
-        self._there = lines
+    def __init__(self, path: Path, lines: int, snapshot: Snapshot | None) -> None:
+        self._go_on(path, lines if snapshot is None else max(lines, snapshot.lines))
+        self._snapshot, self._there, self.retraced = snapshot, lines, 1
         self._part = part_path(path)
         self._old = self._part.open("rb")
         self._old.readline()
-        self._retraced = 1
         self._evaluated = (one for one in read(self._part)[1] if isinstance(one, Evaluated))
         self._measured = (one for one in read(self._part)[1] if isinstance(one, Measured))
 
-    @property
-    def lines(self) -> int:
-        return self._retraced if self.retracing else self._journal.lines
-
-    @property
-    def retracing(self) -> bool:
-        return self._retraced < self._there
-
     def write(self, message: Message) -> None:
-        if not self.retracing:
-            self._journal.write(message)
-        elif self._next_line() != codec.encode(message) + b"\n":
-            raise self.differs(self._retraced)
+        if self.retraced == self._there:
+            super().write(message)
+        elif self.skip() != codec.encode(message) + b"\n":
+            raise self.differs(self.retraced)
+
+    def skip(self) -> bytes:
+        """Pass over a line: it is compared, or of what retracing does not write again."""
+        self.retraced += 1
+        return self._old.readline()
 
     def messages(self) -> Iterator[tuple[int, Message]]:
         """The messages that are there, with the numbers of their lines."""
         return enumerate(islice(read(self._part)[1], self._there - 1), start=2)
-
-    def skip(self) -> None:
-        """Pass over a line that retracing does not write again."""
-        self._next_line()
 
     def differs(self, line: int) -> JournalError:
         return JournalError(
@@ -91,9 +83,13 @@ class RetracedJournal:
             f"and version, or start over with --overwrite"
         )
 
-    def _next_line(self) -> bytes:
-        self._retraced += 1
-        return self._old.readline()
+    def restore(self, models: ModelServer) -> None:
+        """Let models learn nothing until the snapshot is reached, and load it there."""
+        if self._snapshot is not None and self.retraced < self._snapshot.lines:
+            models.retrace(self)
+        elif self._snapshot is not None:
+            models.load(self._snapshot.state)
+            self._snapshot = None
 
     def evaluated(self) -> tuple[float, float | None]:
         found = next(self._evaluated)
@@ -102,18 +98,9 @@ class RetracedJournal:
     def measured(self) -> tuple[float | None, ...]:
         return tuple(next(self._measured).values)
 
-    def flush(self) -> None:
-        self._journal.flush()
-
-    def sync(self) -> None:
-        self._journal.sync()
-
     def close(self, complete: bool) -> None:
         self._old.close()
-        self._journal.close(complete)
-
-
-RunJournal = Journal | RetracedJournal
+        super().close(complete)
 
 
 def count_lines(part: Path) -> int:
@@ -138,22 +125,14 @@ class Unfinished:
 
 
 def retrace(
-    journal: RetracedJournal,
-    session: Session,
-    world: RemoteWorld,
-    models: ModelServer,
-    snapshot: Snapshot | None,
+    journal: RetracedJournal, session: Session, world: RemoteWorld, models: ModelServer
 ) -> Unfinished:
     """Bring session, real world and models to where the journal ends."""
-    if snapshot is not None:
-        models.retrace(journal)
     given, asked, at = deque[Command](), dict[int, Measure | Evaluate](), 0.0
     for line, message in journal.messages():
         try:
             if isinstance(message, Event):
-                if snapshot is not None and line > snapshot.lines:
-                    models.load(snapshot.state)
-                    snapshot = None
+                journal.restore(models)
                 given.extend(session.handle(message))
                 world.keep_event(message)
                 if isinstance(message, Measured):
@@ -161,7 +140,7 @@ def retrace(
             elif not isinstance(message, Command | Spent):  # the run's own, or of what was ignored
                 journal.skip()
                 at = max(at, message.at)
-            elif line > journal.lines:
+            elif line > journal.retraced:
                 raise journal.differs(line)
             elif isinstance(message, Command):
                 world.keep_books(given.popleft())
@@ -169,11 +148,10 @@ def retrace(
                     asked[message.request] = message
         except (PeerError, PolicyError, OSError) as error:
             raise JournalError(
-                f"line {line} of the journal: what was done there cannot be done again: {error}; if "
-                "files beside it were deleted, put them back"
+                f"{part_path(journal.path)}, line {line}: what was done there cannot be done again: "
+                f"{error}; if files beside it were deleted, put them back"
             ) from error
-    if snapshot is not None:
-        models.load(snapshot.state)
+    journal.restore(models)
     world.go_on(max(session.now, at))
     return Unfinished(tuple(given), tuple(asked.values()))
 
@@ -181,7 +159,6 @@ def retrace(
 class Snapshots:
     """Saves the models every so many seconds of real time; a watch.
 
-    begin: where a run is retraced, its models are loaded from it when the journal is that far.
     used: of a served run, updates that stay on disk until a snapshot holds what became of them. There,
     snapshots are written beside the run, early where updates fill their share of the disk, the journal
     is brought to disk every round, and a full disk is told and tried again.
@@ -191,27 +168,23 @@ class Snapshots:
     def __init__(
         self,
         path: Path,
-        journal: RunJournal,
+        journal: Journal,
         models: ModelServer,
         every_s: float,
-        begin: Snapshot | None = None,
         used: UsedUpdates | None = None,
         sync: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path, self._journal, self._models = path, journal, models
         self._every_s, self._clock, self._last = every_s, clock, clock()
-        self._begin, self._used = begin, used
+        self._used = used
         self._sync = sync or journal.sync
         self._round = 0
         self._thread: threading.Thread | None = None
 
     def __call__(self, standing: Standing) -> None:
-        if self._begin is not None and isinstance(self._journal, RetracedJournal):
-            if self._journal.retracing:
-                return
-            self._models.load(self._begin.state)
-            self._begin = None
+        if self._models.retracing:
+            return
         if self._used is not None and standing.round != self._round:
             self._round = standing.round
             self._sync()

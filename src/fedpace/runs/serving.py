@@ -17,7 +17,6 @@ from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly
 from fedpace.runs.resume import (
     RetracedJournal,
-    RunJournal,
     Snapshot,
     Snapshots,
     Unfinished,
@@ -49,7 +48,7 @@ class Serving:
         self.updates = ReceivedUpdates(self.spool, norm_bound, widths)
         self.models = self.learning.models(self.updates)
         self.news = ProgressLog()
-        self._journal: RunJournal | None = None
+        self._journal: Journal | None = None
 
     def connect(self, transport: ClientTransport) -> RemoteWorld:
         """The world, whose clients are reached by this transport."""
@@ -85,18 +84,18 @@ class Serving:
         world.answer_again(self._unfinished.asked)
         return [client for client, place in enumerate(world.places) if place.online]
 
-    def _open_journal(self) -> tuple[RunJournal, Unfinished]:
+    def _open_journal(self) -> tuple[Journal, Unfinished]:
         path = self.folder.journal
         if not self.folder.part.exists():
             fresh = self._journal = Journal(path, self._assembly.header)
             fresh.sync()
             self.session = self._assembly.session(fresh)
             return fresh, Unfinished()
-        journal = self._journal = RetracedJournal(path, count_lines(self.folder.part))
+        snapshot = Snapshot.find(self.folder.snapshot)
+        journal = self._journal = RetracedJournal(path, count_lines(self.folder.part), snapshot)
         self.session = self._assembly.session(journal)
         try:
-            snapshot = Snapshot.find(self.folder.snapshot)
-            found = retrace(journal, self.session, self.world, self.models, snapshot)
+            found = retrace(journal, self.session, self.world, self.models)
         except BaseException:
             self.close()
             raise

@@ -148,25 +148,23 @@ def _on_disk(assembly: Assembly, crew: _Crew, watches: tuple[Watch, ...], every_
     """Run with a journal, snapshots and final weights; an unfinished journal is gone on with."""
     folder, learning = assembly.folder, assembly.learning
     if learning is None:
-        with Journal(folder.journal, assembly.header) as journal:
-            _run(assembly, journal, None, watches)
+        with Journal(folder.journal, assembly.header) as timings:
+            _run(assembly, timings, None, watches)
         return
-    from fedpace.runs.resume import RetracedJournal, RunJournal, Snapshot, Snapshots
+    from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots
 
-    begin = Snapshot.find(folder.snapshot)
-    recorder: RunJournal
+    models, begin = crew.models(learning), Snapshot.find(folder.snapshot)
     if begin is None:
-        recorder = Journal(folder.journal, assembly.header)
+        journal = Journal(folder.journal, assembly.header)
     else:
-        recorder = RetracedJournal(folder.journal, begin.lines)
-    crew.stack.callback(recorder.close, complete=False)
-    models = crew.models(learning)
-    if isinstance(recorder, RetracedJournal):
-        models.retrace(recorder)
-    snapshots = Snapshots(folder.snapshot, recorder, models, every_s, begin)
-    _run(assembly, recorder, models, (*watches, snapshots))
+        journal = retraced = RetracedJournal(folder.journal, begin.lines, begin)
+        retraced.restore(models)
+        watches = (lambda standing: retraced.restore(models), *watches)
+    crew.stack.callback(journal.close, complete=False)
+    snapshots = Snapshots(folder.snapshot, journal, models, every_s)
+    _run(assembly, journal, models, (*watches, snapshots))
     learning.save(folder.weights, models.weights())
-    recorder.close(complete=True)
+    journal.close(complete=True)
     folder.finish()
 
 

@@ -166,9 +166,8 @@ def simulate(
 
     from fedpace.core.journal import Header, Journal
     from fedpace.core.policy import Context
-    from fedpace.core.run import Run
+    from fedpace.core.run import EvaluateSettings, Run, StopSettings
     from fedpace.core.session import Session
-    from fedpace.core.stops import EvaluateSettings, StopSettings
     from fedpace.fleet.trace import Phones, PhonesSettings
     from fedpace.learn.many.choice import open_executor
     from fedpace.learn.many.executor import one_thread
@@ -176,7 +175,7 @@ def simulate(
     from fedpace.runs.config import Config, policy_plan
     from fedpace.runs.learning import Learning, divide
     from fedpace.sim.lazy import LazyTraining
-    from fedpace.sim.world import World
+    from fedpace.sim.world import SimulatedWorld
 
     together = "one by one" if method == "one-by-one" else "stacked"
     train = TrainSettings(lr=0.05, batch_size=32, precision=precision, together=together)
@@ -195,7 +194,7 @@ def simulate(
         header = Header("benchmark", {}, context, {}, "0")
         recorder = stack.enter_context(Journal(Path(folder) / "journal.jsonl", header))
         fleet = Phones.build(PhonesSettings(), clients, 0)
-        world = World(fleet, samples, learning.profile, learner, None)
+        world = SimulatedWorld(fleet, samples, learning.profile, learner, None)
         evaluate, stop = EvaluateSettings(every_rounds=1000), StopSettings(rounds=rounds)
         Run(Session(session_policy, recorder), world, learner, evaluate, stop, (watch,)).to_end()
         print(", ".join(f"{name} {spent:.2f} s" for name, spent in spans.spent.items()))

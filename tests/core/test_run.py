@@ -7,12 +7,11 @@ from fedpace.core.facts import Evaluated, Finished, Spent
 from fedpace.core.journal import Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
-from fedpace.core.run import Run
+from fedpace.core.run import EvaluateSettings, Run, StopSettings
 from fedpace.core.session import Session
-from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.fleet.explicit import Explicit
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
 
 MODEL = ModelProfile.even(2, 100)
 
@@ -60,7 +59,7 @@ class Broke(Metronome):
 
 def run(policy=Metronome, evaluate=None, scorer=None, watches=(), budget=None, clients=1, **stop):
     settings = Explicit.Settings((0.1,), (8.0,), (8.0,))
-    world = World(Explicit.build(settings, clients, 0), (10,) * clients, MODEL, TimingOnly())
+    world = SimulatedWorld(Explicit.build(settings, clients, 0), (10,) * clients, MODEL, TimingOnly())
     memory = Memory()
     context = Context(0, clients, MODEL, 20, budget=budget or Budget())
     session = Session(policy(NoSettings(), context), memory)

@@ -4,8 +4,7 @@ import pytest
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.model import ModelProfile
-from fedpace.core.policy import Context
-from fedpace.core.schedule import step_size
+from fedpace.core.policy import Context, step_size
 
 
 def test_step_sizes_fall_with_one_over_the_version():

@@ -145,12 +145,12 @@ def test_an_aggregation_makes_the_next_version_and_staleness_counts_from_the_dow
     run = session([train()], [Aggregate((), ())], [], [Aggregate((1,), (1.0,))])
     run.handle(JOIN)
     run.handle(Joined(0.5, 1, 10))
-    assert run.version("global") == 1
+    assert run.books.version() == 1
     with pytest.raises(PeerError, match="came back from version 1, but was sent version 0"):
         run.handle(arrived(version=1))
     run.handle(Joined(2.0, 2, 10))
     run.handle(arrived(at=3.0, version=0))
-    assert run.version("global") == 2
+    assert run.books.version() == 2
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_what_the_money_does_not_pay_for_ends_the_run_and_is_not_given_out():
     assert run.handle(Joined(0.0, 1, 200)) == [train()]
     assert run.broke == "the money is spent: 200 of 500, and the next Train costs 400"
     assert run.finished is None
-    assert run.is_open(1)
-    assert not run.is_open(2)
+    assert 1 in run.books.open
+    assert 2 not in run.books.open
     assert run._recorder.messages[-1] == train()
     assert run.handle(arrived()) == []
     assert run.policy.heard == [JOIN, Joined(0.0, 1, 200)]
@@ -295,7 +295,7 @@ def test_a_round_that_is_not_paid_for_is_none():
     run.handle(JOIN)
     assert run.handle(arrived()) == []
     assert run.broke == "the money is spent: 200 of 205, and the next Aggregate costs 10"
-    assert run.version("global") == 0
+    assert run.books.version() == 0
 
 
 def test_an_update_that_used_less_leaves_money_for_more():
@@ -305,7 +305,7 @@ def test_an_update_that_used_less_leaves_money_for_more():
     run.handle(Joined(0.0, 1, 200))
     told = arrived()
     assert run.handle(replace(told, result=replace(told.result, trained=120))) == [again]
-    assert run.ledger.spent == 320
+    assert run.books.ledger.spent == 320
 
 
 def test_the_journal_says_what_was_spent_after_every_round_and_at_the_end():
@@ -337,7 +337,7 @@ def test_thin_work_and_chances_of_missed_layers_pass_where_they_make_sense():
     run = session([train(width=0.5, epochs=1)], [corrected])
     run.handle(JOIN)
     assert run.handle(arrived()) == [corrected]
-    assert run.version("global") == 1
+    assert run.books.version() == 1
 
 
 @pytest.mark.parametrize(

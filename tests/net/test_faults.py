@@ -823,7 +823,7 @@ def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
     journal = RetracedJournal(path, count_lines(folder / "journal.jsonl.part"), None)
     session = Session(policy_of(header), journal)
     for command in retrace(journal, session, world, models).missing:
-        world.carry_out(command, session.now)
+        world.carry_out(command, session.books.now)
     for client in range(len(world.places)):
         world.put(ClientReady(client, SAMPLES, None, f"{client:032x}", False, Future()))
     world.tick_at(world.now() + 0.001)

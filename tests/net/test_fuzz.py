@@ -28,7 +28,7 @@ from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Started
 from fedpace.core.facts import Finished
 from fedpace.core.journal import JOURNAL, part_path, read, replay
-from fedpace.core.stops import EvaluateSettings
+from fedpace.core.run import EvaluateSettings
 from fedpace.learn.model.arrays import arrays_to_update
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client

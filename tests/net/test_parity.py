@@ -33,9 +33,8 @@ from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Profiled, 
 from fedpace.core.facts import Evaluated
 from fedpace.core.journal import JOURNAL, Memory, read, replay
 from fedpace.core.policy import Context
-from fedpace.core.run import Run, Tick
+from fedpace.core.run import EvaluateSettings, Run, StopSettings, Tick
 from fedpace.core.session import Session
-from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
 from fedpace.net import federation_pb2 as pb
@@ -49,6 +48,7 @@ from fedpace.sim import world as sim
 from fedpace.sim.learner import TimingOnly
 from tests.net.rig import SAMPLES, Sleeper, serving, settings
 from tests.policies.test_contract import CLIENTS, MODEL, VARIANTS
+from tests.sim.driven import Driven
 
 COMPUTE_S = (0.01, 0.013, 0.02, 0.04, 0.07, 0.11)
 """For one sample: an epoch takes from 0.4 to 5 seconds."""
@@ -141,7 +141,8 @@ class Machines:
     def __init__(self, setting, folder):
         self.now = 0.0
         self.samples = setting.samples
-        self.clients = sim.World(setting.fleet(), self.samples, MODEL, TimingOnly())
+        world = sim.SimulatedWorld(setting.fleet(), self.samples, MODEL, TimingOnly())
+        self.clients = Driven(world)
         self.models = Models()
         self.acked = set()
         first = [self.clients.next()]
@@ -195,6 +196,9 @@ class Machines:
         raise AssertionError(f"client {client} is sent away: {reason}")
 
     # What the run sees
+
+    def attach(self, books):
+        self.world.attach(books)
 
     @property
     def settled(self):
@@ -276,7 +280,7 @@ def decide(name, options, slack, world, evaluate):
 
 def both(name, options, slack, setting, evaluate, folder):
     """The journals of a simulated run and of a real one, and its machines."""
-    world = sim.World(setting.fleet(), setting.samples, MODEL, Learner())
+    world = sim.SimulatedWorld(setting.fleet(), setting.samples, MODEL, Learner())
     simulated = decide(name, options, slack, world, evaluate)
     machines = Machines(setting, folder)
     return simulated, decide(name, options, slack, machines, evaluate), machines
@@ -361,7 +365,7 @@ def simulate(header, batch_s):
         batch_s, behaviour=Behaviour(free_links=True), per_samples=header.context.batch_size
     )
     fleet = Explicit.build(machines, len(batch_s), seed=0)
-    world = sim.World(fleet, (SAMPLES,) * len(batch_s), header.context.model, Learner())
+    world = sim.SimulatedWorld(fleet, (SAMPLES,) * len(batch_s), header.context.model, Learner())
     memory = Memory()
     session = Session(policy_of(header), memory)
     Run(session, world, None, EvaluateSettings(), StopSettings(rounds=ROUNDS)).to_end()

@@ -46,7 +46,7 @@ class Stage:
         return {
             command.client: command
             for command in self.memory.messages
-            if isinstance(command, (Probe, Train)) and self.session.is_open(command.task)
+            if isinstance(command, (Probe, Train)) and command.task in self.session.books.open
         }
 
     def arrive(self, at, client, **changes):

@@ -14,7 +14,7 @@ from fedpace.fleet.explicit import Explicit, ExplicitSettings
 from fedpace.policies.fedasync import FedAsync, FedAsyncSettings
 from fedpace.policies.fedcompass import FedCompass, FedCompassSettings
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
 from tests.sizes import sizes
 
 
@@ -45,7 +45,7 @@ def play(policy, step_s, events, recorder=None, watch=None):
     fleet = Explicit.build(
         ExplicitSettings(tuple(step_s), behaviour=Behaviour(free_links=True)), clients, 0
     )
-    world = World(fleet, [10**6] * clients, policy.context.model, TimingOnly())
+    world = SimulatedWorld(fleet, [10**6] * clients, policy.context.model, TimingOnly())
     session = Session(policy, recorder or Silence())
     for _ in range(events):
         event = world.next()

@@ -385,7 +385,7 @@ def test_whatever_is_given_out_is_predicted_to_arrive_in_time(fleet, data):
             following = [a for a, _ in answers if a > at]
             if following and following[0] > timers[-1].at:
                 commands = on.tell(Timer(timers[-1].at, DECIDE))
-    now = on.session.now
+    now = on.session.books.now
     end = of(SetTimer, commands)[-1].at
     works = of(Train, commands)
     assert len(works) >= min(k, len(works))

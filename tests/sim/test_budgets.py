@@ -13,9 +13,8 @@ from fedpace.core.events import Arrived, Event, Failed, Joined
 from fedpace.core.facts import Finished, Spent
 from fedpace.core.journal import Memory, read, replay
 from fedpace.core.policy import Context
-from fedpace.core.run import Run
+from fedpace.core.run import EvaluateSettings, Run, StopSettings
 from fedpace.core.session import Session
-from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.data.streams import Stream, StreamSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
@@ -24,7 +23,7 @@ from fedpace.runs import plugins
 from fedpace.runs.compare import labels
 from fedpace.runs.config import load, policy_plan
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
 from tests.policies.test_contract import CLIENTS, MODEL, VARIANTS
 
 SAMPLES = tuple(41 + client for client in range(CLIENTS))
@@ -60,7 +59,7 @@ def run(name, options, budget, behaviour=RESTLESS, stream=None):
     kind, memory = plugins.load("policies", name), Memory()
     context = Context(1, CLIENTS, MODEL, 20, budget=budget)
     session = Session(kind(kind.Settings(**options), context), memory)
-    world = World(fleet, SAMPLES, MODEL, Answering(), stream)
+    world = SimulatedWorld(fleet, SAMPLES, MODEL, Answering(), stream)
     Run(session, world, None, EvaluateSettings(), StopSettings(hours=2)).to_end()
     return memory.messages
 

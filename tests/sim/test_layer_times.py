@@ -17,7 +17,8 @@ from fedpace.fleet.fleet import Pace
 from fedpace.sim import layerwise
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.timeline import Batches, Link
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
+from tests.sim.driven import Driven
 
 EVEN = ModelProfile.even(4, 400, forward_share=0.2)
 """A batch of 10 samples takes a second: 0.2 s forward, then 0.2 s a layer."""
@@ -219,10 +220,10 @@ class Heard(TimingOnly):
     def __init__(self):
         self.calls = []
 
-    def opened(self, task, slot):
-        self.calls.append(("opened", task, slot))
+    def opened(self, command):
+        self.calls.append(("opened", command.task, command.slot))
 
-    def will_arrive(self, event, work):
+    def expect(self, event, work):
         self.calls.append(("will arrive", event.task))
 
     def forget(self, task):
@@ -235,7 +236,7 @@ def world(learner=None, samples=(100,), **behaviour):
         Explicit.Settings((0.1,), (8.0,), (8.0,), Behaviour(**behaviour)), len(samples), seed=4
     )
     model = ModelProfile.even(10, 1_000_000, forward_share=0.5)
-    made = World(fleet, samples, model, learner or TimingOnly())
+    made = Driven(SimulatedWorld(fleet, samples, model, learner or TimingOnly()))
     while not isinstance(made.next(), Started):
         pass
     return made
@@ -309,7 +310,7 @@ def test_a_device_that_would_take_for_ever_is_named_where_layers_vary_too():
     fleet = Explicit.build(
         Explicit.Settings((1e308,), (8.0,), (8.0,), Behaviour(layer_times="exponential")), 1, seed=0
     )
-    a_world = World(fleet, (100,), EVEN, TimingOnly())
+    a_world = Driven(SimulatedWorld(fleet, (100,), EVEN, TimingOnly()))
     while not isinstance(a_world.next(), Started):
         pass
     with pytest.raises(ConfigError, match="client 0 would take for ever"):

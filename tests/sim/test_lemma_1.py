@@ -16,7 +16,8 @@ from fedpace.fleet.explicit import Explicit
 from fedpace.planning import deadline_bound
 from fedpace.planning.deadline_bound import DeadlineUsers
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
+from tests.sim.driven import Driven
 
 LAYERS, ROUNDS, DEADLINE_S, SCALE = 4, 3000, 9.0, 3.0
 LINKS_S = (0.9, 1.8, 4.5)  # B_u, two thirds of it down
@@ -35,7 +36,7 @@ def depths(speeds, batches):
         len(speeds),
         seed=11,
     )
-    world = World(fleet, (1000,) * len(speeds), MODEL, TimingOnly())
+    world = Driven(SimulatedWorld(fleet, (1000,) * len(speeds), MODEL, TimingOnly()))
     while not isinstance(world.next(), Started):
         pass
     found = np.zeros((ROUNDS, len(speeds)), dtype=int)

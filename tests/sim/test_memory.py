@@ -8,14 +8,13 @@ import pytest
 from fedpace.core.journal import Header, Journal
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
-from fedpace.core.run import Run
+from fedpace.core.run import EvaluateSettings, Run, StopSettings
 from fedpace.core.session import Session
-from fedpace.core.stops import EvaluateSettings, StopSettings
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.policies.adel import ConstantSettings
 from fedpace.runs import plugins
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
 from tests.sizes import sizes
 
 CLIENTS = 8
@@ -64,10 +63,10 @@ def test_memory_does_not_grow_with_rounds(tmp_path, name, rounds):
 
     policy = kind(settings, context)
     with Journal(tmp_path / "journal.jsonl", Header(name, {}, context, {}, "0")) as journal:
-        world = World(fleet, [100] * CLIENTS, model, Guess())
+        world = SimulatedWorld(fleet, [100] * CLIENTS, model, Guess())
         session = Session(policy, journal)
         Run(session, world, None, EvaluateSettings(), StopSettings(rounds=rounds), (watch,)).to_end()
-    assert session.version("global") == rounds
+    assert session.books.version() == rounds
     tasks = policy.new_task()
     assert tasks >= rounds
     assert used[rounds] - used[rounds // 5] < tasks / 4, "not even one object for every third task"

@@ -13,7 +13,7 @@ from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.distribution import Distribution, DistributionSettings, Draw
 from fedpace.policies.fedcompass import FedCompass, FedCompassSettings
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
 from tests.sizes import sizes
 
 CLIENTS = 30
@@ -102,7 +102,9 @@ def test_many_events_lose_nobody_and_use_every_update_once(events):
         CLIENTS,
         seed=7,
     )
-    world = World(fleet, [2000 + 100 * client for client in range(CLIENTS)], MODEL, TimingOnly())
+    world = SimulatedWorld(
+        fleet, [2000 + 100 * client for client in range(CLIENTS)], MODEL, TimingOnly()
+    )
     policy = FedCompass(FedCompassSettings(), Context(7, CLIENTS, MODEL, 64))
     watch = Watch()
     session = Session(policy, watch)

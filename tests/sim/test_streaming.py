@@ -23,8 +23,9 @@ from fedpace.runs import plugins
 from fedpace.runs.config import Config
 from fedpace.runs.learning import divide
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
 from tests.messages import make_job
+from tests.sim.driven import Driven
 from tests.sim.test_resume import Stop, assert_same, stopping_after
 
 MODEL = ModelProfile.even(10, 1_000_000)
@@ -37,7 +38,7 @@ def world(samples=(500,), behaviour=None, **stream):
     fleet = Explicit.build(settings, len(samples), SEED)
     stream = {"arrival": "smooth", "initial": 30, "amount": 10} | stream
     made = Stream(StreamSettings(**stream), samples, SEED)
-    return World(fleet, samples, MODEL, TimingOnly(), made), made
+    return Driven(SimulatedWorld(fleet, samples, MODEL, TimingOnly(), made)), made
 
 
 def begin(a_world):
@@ -140,7 +141,7 @@ def test_a_client_drops_out_within_a_task_of_what_it_holds():
 def arrived(work, behaviour=None, samples=50):
     settings = Explicit.Settings((0.1,), (8.0,), (8.0,), Behaviour(**behaviour or {}))
     model = ModelProfile.even(10, 1_000_000).squared((0.5,))
-    a_world = World(Explicit.build(settings, 1, SEED), (samples,), model, TimingOnly())
+    a_world = Driven(SimulatedWorld(Explicit.build(settings, 1, SEED), (samples,), model, TimingOnly()))
     begin(a_world)
     a_world.carry_out(Train(0, 1, 0, work), 0.0)
     return a_world.next()

@@ -14,7 +14,8 @@ from fedpace.fleet.fleet import Pace
 from fedpace.sim import timeline, uninterrupted
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.uninterrupted import UninterruptedTasks
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
+from tests.sim.driven import Driven
 
 MODEL = ModelProfile.even(7, 1_000_003, forward_share=0.3)
 speeds = st.floats(1e-6, 1e6)
@@ -57,7 +58,7 @@ def tale(plainly, behaviour, stream, works):
     """All that happens to ten clients that are given work again and again, and cancelled at times."""
     samples = [10 + 7 * client for client in range(10)]
     fleet = Distribution.build(DistributionSettings(behaviour=behaviour), 10, seed=3)
-    world = World(fleet, samples, MODEL, TimingOnly(), make_stream(stream, samples, 3))
+    world = Driven(SimulatedWorld(fleet, samples, MODEL, TimingOnly(), make_stream(stream, samples, 3)))
     if plainly:
         world._steady = False  # as where layers take times of their own, which are steady nevertheless
     numbers, told, online = count(1), [], set()

@@ -10,7 +10,8 @@ from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
 from fedpace.report.tally import Tally
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
+from tests.sim.driven import Driven
 
 LAYERS = ModelProfile.even(10, 1_000_000, forward_share=0.5).layers
 MODEL = ModelProfile(LAYERS, (Width(0.5, 300_000, 0.4), Width(1.0, 1_000_000, 1.0)))
@@ -19,7 +20,7 @@ MODEL = ModelProfile(LAYERS, (Width(0.5, 300_000, 0.4), Width(1.0, 1_000_000, 1.
 def world(**behaviour):
     """A second each way for the whole model, ten for an epoch of it."""
     fleet = Explicit.build(Explicit.Settings((0.1,), (8.0,), (8.0,), Behaviour(**behaviour)), 1, seed=2)
-    made = World(fleet, (100,), MODEL, TimingOnly())
+    made = Driven(SimulatedWorld(fleet, (100,), MODEL, TimingOnly()))
     while not isinstance(made.next(), Started):
         pass
     return made
@@ -42,7 +43,7 @@ def test_a_thin_task_moves_and_trains_the_thin_model_and_reports_the_whole_one()
 
 def test_a_width_of_one_takes_the_time_of_the_whole_model():
     assert outcome(1.0).at == outcome(None).at
-    assert (outcome(1.0).result.width, outcome(None).width) == (1.0, None)
+    assert (outcome(1.0).result.width, outcome(None).result.width) == (1.0, None)
 
 
 def test_where_a_download_is_free_a_thin_one_is_too():

@@ -8,7 +8,8 @@ from fedpace.core.run import Tick
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
+from tests.sim.driven import Driven
 
 MODEL = ModelProfile.even(10, 1_000_000, forward_share=0.5)
 
@@ -16,7 +17,9 @@ MODEL = ModelProfile.even(10, 1_000_000, forward_share=0.5)
 def world(compute_s=(0.1,), samples=(100,), **behaviour):
     """Links of 8 Mbit/s: the model takes a second each way."""
     settings = Explicit.Settings(compute_s, (8.0,), (8.0,), Behaviour(**behaviour))
-    return World(Explicit.build(settings, len(samples), seed=0), samples, MODEL, TimingOnly())
+    return Driven(
+        SimulatedWorld(Explicit.build(settings, len(samples), seed=0), samples, MODEL, TimingOnly())
+    )
 
 
 def begin(a_world):
@@ -211,4 +214,4 @@ def test_devices_and_data_must_be_for_the_same_clients():
     settings = Explicit.Settings((0.1,), (8.0,), (8.0,))
     fleet = Explicit.build(settings, 3, seed=0)
     with pytest.raises(ConfigError, match="3 devices, but data for 2 clients"):
-        World(fleet, (1, 2), MODEL, TimingOnly())
+        SimulatedWorld(fleet, (1, 2), MODEL, TimingOnly())

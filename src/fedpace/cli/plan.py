@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedpace.core.errors import ConfigError
-from fedpace.core.schedule import check_steps, step_size
+from fedpace.core.policy import check_steps, step_size
 from fedpace.planning.coopt import (
     CooptBudget,
     CooptClients,

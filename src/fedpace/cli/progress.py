@@ -8,8 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from fedpace.core.run import Standing
-from fedpace.core.stops import StopSettings
+from fedpace.core.run import Standing, StopSettings
 from fedpace.report.units import time_unit
 from fedpace.runs.compare import Entry
 from fedpace.runs.config import Config, policy_plan

@@ -13,10 +13,9 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from fedpace.core.commands import GLOBAL, Aggregate, Blend, Cancel, Command, Probe, Train
+from fedpace.core.commands import GLOBAL, TOLERANCE, Aggregate, Blend, Cancel, Command, Probe, Train
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Profiled
-from fedpace.core.rounding import TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)

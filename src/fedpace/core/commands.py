@@ -3,9 +3,11 @@
 from typing import Literal
 
 from fedpace.core.errors import PolicyError
-from fedpace.core.message import Record, always
+from fedpace.core.events import Record, always
 
 GLOBAL = "global"
+TOLERANCE = 1e-9
+"""Relative room for rounding: schedules fill their time to the last bit, and must not miss by one."""
 
 
 class Work(Record, frozen=True):

@@ -1,7 +1,7 @@
 """What a runtime writes into the journal beside events and commands."""
 
 from fedpace.core.commands import GLOBAL
-from fedpace.core.message import Record, always
+from fedpace.core.events import Record, always
 
 
 class _Fact(Record, frozen=True, tag_field="fact", tag=str.lower):

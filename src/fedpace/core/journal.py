@@ -148,7 +148,7 @@ def replay(path: Path, policy: Policy[Any]) -> None:
         given = [m for m in memory.messages if isinstance(m, Command)]
         if given != expected:
             raise JournalError(
-                f"at time {session.now} the policy gave {given}, but {path} has {expected}"
+                f"at time {session.books.now} the policy gave {given}, but {path} has {expected}"
             )
         memory.messages.clear()
         expected.clear()

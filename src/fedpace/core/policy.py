@@ -5,12 +5,14 @@ handler per event) and answers with commands. Its state may depend on nothing bu
 context and the events so far: feeding a journal's events to a fresh policy gives its commands.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from fedpace.core.books import Books
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command, Work
 from fedpace.core.errors import ConfigError, PolicyError
@@ -28,10 +30,22 @@ from fedpace.core.events import (
 from fedpace.core.model import ModelProfile
 from fedpace.core.random import keyed as seeds
 from fedpace.core.random.series import Series
-from fedpace.core.schedule import check_steps, step_size
 
 Commands = Iterable[Command]
 S = TypeVar("S")
+
+
+def step_size(lr: float, decay: float, version: int) -> float:
+    """lr / (1 + decay * version): inverse decay by the version of the model that a task starts from."""
+    return lr / (1 + decay * version)
+
+
+def check_steps(lr: float, decay: float) -> None:
+    """Refuse a learning rate or decay that no training can have."""
+    if not (math.isfinite(lr) and lr > 0):
+        raise ConfigError(f"lr is {lr}; set it above 0")
+    if not (math.isfinite(decay) and decay >= 0):
+        raise ConfigError(f"decay is {decay}; set it to 0 (constant) or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +108,8 @@ class Policy(Generic[S]):
     def __init__(self, settings: S, context: Context) -> None:
         self.settings = settings
         self.context = context
+        self.books = Books(context.budget)
+        """The session's, to be read: it has every event and command so far, the last one included."""
         self._last_task = 0
 
     @classmethod

@@ -5,19 +5,64 @@ The same for both clocks: a world tells what happens, in virtual time at once, i
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
-from fedpace.core.commands import GLOBAL, Command
-from fedpace.core.errors import PolicyError
+from fedpace.core.books import Books
+from fedpace.core.budget import Budget
+from fedpace.core.commands import Command
+from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.events import Event
 from fedpace.core.facts import Evaluated
 from fedpace.core.session import Session
-from fedpace.core.stops import EvaluateSettings, StopSettings
 
 AT_ONCE = 1_000_000
 """Events of one instant, besides one a client, after which a policy is taken to go in circles."""
 FREE_ROUNDS = 1000
 """Rounds in a row that cost nothing, after which a run that only money would end is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateSettings:
+    """One schedule or the other; the first and the last model are always tested."""
+
+    every_rounds: Annotated[int | None, "rounds between tests of the model; default: 1"] = None
+    every_s: Annotated[float | None, "seconds of the run's clock between tests of the model"] = None
+
+    def __post_init__(self) -> None:
+        if self.every_rounds is not None and self.every_s is not None:
+            raise ConfigError("every_rounds and every_s are both set; set one of them")
+        for name in ("every_rounds", "every_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}; set it above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class StopSettings:
+    """The run ends at whichever comes first, the run's budget among them."""
+
+    rounds: Annotated[
+        int | None, "end after this many rounds (aggregations); 100 where nothing sets an end"
+    ] = None
+    hours: Annotated[float | None, "end after this many hours of the run's clock"] = None
+    target: Annotated[float | None, "end when the tested accuracy reaches this, in 0..1"] = None
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "hours", "target"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}; set it above 0")
+        if self.target is not None and self.target > 1:
+            raise ConfigError(f"target is {self.target}; accuracy is a share, set it in 0..1")
+
+    def with_an_end(self, budget: Budget) -> "StopSettings":
+        """The rules; where neither they nor the budget set an end, 100 rounds."""
+        ends = (self.rounds, self.hours, budget.time_s, budget.money)
+        if any(end is not None for end in ends):
+            return self
+        if self.target is not None:
+            raise ConfigError("no end is set; set rounds or hours (target alone may never be reached)")
+        return StopSettings(rounds=100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +79,12 @@ class Tick:
 class World(Protocol):
     """Clients and their clocks: `next` tells what happens, `carry_out` acts.
 
-    next: None where nothing will happen any more; send_acks: what happened is dealt with and written
-    down, so tell clients whose updates were part of it that they are safe; tick_at: ask for a Tick;
-    settled: no answer to the policy is due now.
+    attach: the books of the run, to be read; next: None where nothing will happen any more; send_acks:
+    what happened is dealt with and written down, so tell clients whose updates were part of it that
+    they are safe; tick_at: ask for a Tick; settled: no answer to the policy is due now.
     """
 
+    def attach(self, books: Books) -> None: ...
     def next(self) -> Event | Tick | None: ...
     def carry_out(self, command: Command, at: float) -> None: ...
     def send_acks(self) -> None: ...
@@ -90,6 +136,7 @@ class Run:
     ) -> None:
         self._session = session
         self._world = world
+        world.attach(session.books)
         self._scorer = scorer
         self._evaluate = evaluate
         self._budget = session.policy.context.budget
@@ -116,7 +163,9 @@ class Run:
         while True:
             item = world.next()
             if item is None:
-                return self._finish(session.now, "nothing is left to happen: no client will come back")
+                return self._finish(
+                    session.books.now, "nothing is left to happen: no client will come back"
+                )
             at = item.at
             if at > over_s:
                 return self._finish(over_s, over)
@@ -159,13 +208,13 @@ class Run:
         if budget.time_s is not None:
             used = at / budget.time_s
         if budget.money is not None:
-            used = max(used, self._session.ledger.spent / budget.money)
+            used = max(used, self._session.books.ledger.spent / budget.money)
         return min(used, 1.0)
 
     def _after_event(self, at: float) -> str | None:
         """See to what it has brought about; why the run is over."""
         session = self._session
-        same = session.version(GLOBAL) == self._round
+        same = session.books.version() == self._round
         if same and self._calm and session.finished is None and session.broke is None:
             return None  # as _reason would have said: nothing has changed since
         self._after_round(at)
@@ -173,7 +222,7 @@ class Run:
         return self._reason()
 
     def _after_round(self, at: float) -> None:
-        before, self._round = self._round, self._session.version(GLOBAL)
+        before, self._round = self._round, self._session.books.version()
         if self._scorer is None or self._evaluate.every_s is not None:
             return
         every = self._evaluate.every_rounds or 1
@@ -201,8 +250,8 @@ class Run:
         ):
             return f"the target accuracy {self._stop.target:g} is reached"
         if self._only_money and self._session.broke is None:
-            if self._session.ledger.spent != self._spent:
-                self._spent, self._spent_round = self._session.ledger.spent, self._round
+            if self._session.books.ledger.spent != self._spent:
+                self._spent, self._spent_round = self._session.books.ledger.spent, self._round
             elif self._round - self._spent_round >= FREE_ROUNDS:
                 return f"{FREE_ROUNDS} rounds in a row have cost nothing: the money will not be spent"
         return self._session.broke

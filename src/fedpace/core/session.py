@@ -17,11 +17,10 @@ A policy that breaks a rule gets a PolicyError, a runtime that does gets a PeerE
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from fedpace.core import rules
-from fedpace.core.budget import Ledger
+from fedpace.core.books import Bookkeeper, Books
 from fedpace.core.commands import (
     GLOBAL,
     Aggregate,
@@ -38,7 +37,6 @@ from fedpace.core.commands import (
     SetTimer,
     Train,
 )
-from fedpace.core.crowd import Crowd
 from fedpace.core.errors import FedpaceError, PeerError, PolicyError
 from fedpace.core.events import (
     Arrived,
@@ -52,6 +50,7 @@ from fedpace.core.events import (
     Timer,
 )
 from fedpace.core.facts import Fact, Finished, Ignored, Spent
+from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Policy
 
 MOST_CLIENTS = 10**8
@@ -73,37 +72,25 @@ class Session:
         """Why the policy has ended the run."""
         self.broke: str | None = None
         """Why the session has: the money is spent."""
-        self.ledger = Ledger(policy.context.budget)
         self._recorder = recorder
-        self._now = 0.0
-        self._started = False
-        self._online = Crowd()
-        self._busy: dict[int, int] = {}
-        """Open tasks of each client that has any."""
-        self._open: dict[int, Probe | Train] = {}
-        """The last command about each open task."""
+        self._books = Bookkeeper(policy.context.budget)
+        self.books: Books = self._books
+        """What has happened so far, for everybody to read."""
+        policy.books = self._books
         self._unprofiled: set[int] = set()
         """Probed tasks whose profile is still to come."""
-        self._arrived: set[int] = set()
         self._last_task = 0
-        self._timers: dict[str, float] = {}
-        self._versions: dict[str, int] = {}
         self._requests: set[int] = set()
 
-    @property
-    def now(self) -> float:
-        """Time of the last event."""
-        return self._now
-
-    def version(self, slot: str) -> int:
-        """Current version of a model slot: how many aggregations made it."""
-        return self._versions.get(slot, 0)
-
     def handle(self, event: Event) -> list[Command]:
-        """Give an event to the policy; the commands that the runtime must now carry out."""
-        if not self._now <= event.at < math.inf:
-            raise PeerError(f"{event!r} came after time {self._now}; events must come in order")
-        self._now = event.at
+        """Give an event to the policy; the commands that the runtime must now carry out.
+
+        Each command is checked and in the books before the policy goes on to its next one.
+        """
+        books = self._books
+        if not books.now <= event.at < math.inf:
+            raise PeerError(f"{event!r} came after time {books.now}; events must come in order")
+        books.now = event.at
         if self.finished is not None or self.broke is not None:
             return []
         accept = _ACCEPT.get(type(event))
@@ -112,21 +99,21 @@ class Session:
         if not accept(self, event):
             return []
         self._recorder.write(event)
-        charges = self.ledger.charges
+        charges = books.ledger.charges
         if charges:
-            self.ledger.hear(event)
-        commands = self._ask(event)
-        for number, command in enumerate(commands):
+            books.ledger.hear(event)
+        commands: list[Command] = []
+        for command in self._answers(event):
             check = _CHECK.get(type(command))
             if check is None:
                 raise PolicyError(
                     f"{self._name} answered {event!r} with {command!r}, which is no command"
                 )
             if charges and not self._affords(command):
-                return commands[:number]
+                return commands
             check(self, command)
             if charges:
-                self.ledger.pay(command)
+                books.ledger.pay(command)
             try:
                 self._recorder.write(command)
             except (TypeError, ValueError, AttributeError) as error:
@@ -135,17 +122,18 @@ class Session:
                     f"use plain ints, floats and strings"
                 ) from error
             if charges and isinstance(command, (Aggregate, Blend)) and command.slot == GLOBAL:
-                self._record_spent(self._now)
+                self._record_spent(books.now)
+            commands.append(command)
         return commands
 
     @property
     def _name(self) -> str:
         return f"policy {type(self.policy).__name__}"
 
-    def _ask(self, event: Event) -> list[Command]:
-        """The policy's answer; its own mistakes are reported as such."""
+    def _answers(self, event: Event) -> Iterator[Command]:
+        """The policy's commands, as it gives them; its own mistakes are reported as such."""
         try:
-            return list(self.policy.handle(event))
+            yield from self.policy.handle(event)
         except FedpaceError:
             raise
         except Exception as error:
@@ -154,11 +142,12 @@ class Session:
             ) from error
 
     def _affords(self, command: Command) -> bool:
-        if self.ledger.affords(command):
+        ledger = self._books.ledger
+        if ledger.affords(command):
             return True
         self.broke = (
-            f"the money is spent: {self.ledger.spent:.6g} of {self.ledger.budget.money:.6g}, "
-            f"and the next {type(command).__name__} costs {self.ledger.price(command):.6g}"
+            f"the money is spent: {ledger.spent:.6g} of {ledger.budget.money:.6g}, "
+            f"and the next {type(command).__name__} costs {ledger.price(command):.6g}"
         )
         return False
 
@@ -168,47 +157,45 @@ class Session:
 
     def end(self, at: float, reason: str) -> None:
         """The run is over: write down what it has cost, and why it ended."""
-        self.ledger.end(at)
+        self._books.ledger.end(at)
         self._record_spent(at)
         self._recorder.write(Finished(at, reason))
 
     def _record_spent(self, at: float) -> None:
-        if self.ledger.charges:
-            self._recorder.write(Spent(at, self.ledger.spent))
-
-    def is_open(self, task: int) -> bool:
-        return task in self._open
+        if self._books.ledger.charges:
+            self._recorder.write(Spent(at, self._books.ledger.spent))
 
     # What comes in
 
     def _accept_arrived(self, event: Arrived) -> bool:
         client, number = event.client, event.task
-        task = self._open.get(number)
-        if task is None or task.client != client:
+        task = self._books.open.get(number)
+        if task is None or task.command.client != client:
             return self._ignore_task(event)
-        if not self._online.has(client):
+        if not self._books.clients.is_online(client):
             raise _has_left(event)
-        if event.version != task.version:
+        if event.version != task.command.version:
             raise PeerError(
                 f"task {number} came back from version {event.version}, "
-                f"but was sent version {task.version}"
+                f"but was sent version {task.command.version}"
             )
-        self._arrived.add(number)
-        self._close(client, number)
+        self._books.arrive(event)
+        if self._unprofiled:
+            self._unprofiled.discard(number)
         return True
 
     def _accept_failed(self, event: Failed) -> bool:
-        task = self._open.get(event.task)
-        if task is None or task.client != event.client:
+        task = self._books.open.get(event.task)
+        if task is None or task.command.client != event.client:
             return self._ignore_task(event)
-        self._close(event.client, event.task)
+        self._close(event.task)
         return True
 
     def _accept_profiled(self, event: Profiled) -> bool:
-        task = self._open.get(event.task)
-        if task is None or task.client != event.client or event.task not in self._unprofiled:
+        task = self._books.open.get(event.task)
+        if task is None or task.command.client != event.client or event.task not in self._unprofiled:
             return self._ignore_task(event)
-        if not self._online.has(event.client):
+        if not self._books.clients.is_online(event.client):
             raise _has_left(event)
         self._unprofiled.remove(event.task)
         return True
@@ -218,29 +205,29 @@ class Session:
         return False
 
     def _accept_timer(self, event: Timer) -> bool:
-        if event.at < self._timers.get(event.name, math.inf):
+        if event.at < self._books.timers.get(event.name, math.inf):
             self._ignore(f"timer {event.name}")
             return False
-        del self._timers[event.name]
+        self._books.set_timer(event.name, None)
         return True
 
     def _accept_joined(self, event: Joined) -> bool:
         client = event.client
         if not 0 <= client < MOST_CLIENTS:
             raise PeerError(f"client {client} joined; number clients from 0 on, without gaps")
-        if self._online.has(client):
+        if self._books.clients.is_online(client):
             raise PeerError(f"client {client} joined, but is online already")
-        if client in self._busy:
+        if self._books.tasks_of(client):
             raise PeerError(f"client {client} joined with open tasks of before; fail them first")
         if event.samples < 1:
             raise PeerError(f"client {client} joined with {event.samples} samples; it needs data")
-        self._online.add(client)
+        self._books.clients.join(client, event.samples, event.most)
         return True
 
     def _accept_left(self, event: Left) -> bool:
-        if not self._online.has(event.client):
+        if not self._books.clients.is_online(event.client):
             raise PeerError(f"client {event.client} left, but was not online")
-        self._online.discard(event.client)
+        self._books.clients.leave(event.client)
         return True
 
     def _accept_measured(self, event: Measured) -> bool:
@@ -251,42 +238,40 @@ class Session:
         return True
 
     def _accept_started(self, event: Started) -> bool:
-        if self._started:
+        if self._books.started:
             raise PeerError("the run was started twice")
-        self._started = True
+        self._books.started = True
         return True
 
     def _ignore(self, what: str, client: int | None = None, task: int | None = None) -> None:
-        self._recorder.write(Ignored(self._now, what, client, task))
+        self._recorder.write(Ignored(self._books.now, what, client, task))
 
-    def _close(self, client: int, number: int) -> None:
-        del self._open[number]
+    def _close(self, number: int) -> None:
+        self._books.close(number)
         if self._unprofiled:
             self._unprofiled.discard(number)
-        still = self._busy.pop(client) - 1
-        if still:
-            self._busy[client] = still
 
     # What goes out
 
     def _check_train(self, command: Train) -> None:
         width = command.work.width
         if width is not None or command.work.depth is not None:
-            rules.check_cut(command, self.policy.context.model)
-        before = self._open.get(command.task)
-        if before is None:
+            check_cut(command, self.policy.context.model)
+        opened = self._books.open.get(command.task)
+        if opened is None:
             self._open_task(command)
-        elif width is not None:
+            return
+        before = opened.command
+        if width is not None:
             raise PolicyError(f"task {command.task} has a width, but its probe sent the whole model")
-        elif isinstance(before, Train):
+        if isinstance(before, Train):
             raise PolicyError(f"task {command.task} has its work already")
-        elif (
+        if (
             (before.client, before.version, before.slot)
             != (command.client, command.version, command.slot)
         ) or before.batch_size != command.work.batch_size:
             raise PolicyError(f"{command!r} does not match the probe that opened it: {before!r}")
-        else:
-            self._open[command.task] = command
+        self._books.open_task(command)
 
     def _check_probe(self, command: Probe) -> None:
         if command.batch_size < 1:
@@ -296,57 +281,56 @@ class Session:
 
     def _open_task(self, command: Probe | Train) -> None:
         client, number, version = command.client, command.task, command.version
-        if not self._online.has(client):
+        books = self._books
+        if not books.clients.is_online(client):
             raise PolicyError(f"task {number} is for client {client}, which is not online")
-        busy = self._busy.get(client, 0)
-        if busy >= self.policy.tasks_per_client:
+        if len(books.tasks_of(client)) >= self.policy.tasks_per_client:
             raise PolicyError(f"task {number} is for client {client}, which is busy")
         if number <= self._last_task:
             raise PolicyError(f"task number {number} was used before; take it from new_task()")
-        if version != self._versions.get(command.slot, 0):
+        if version != books.version(command.slot):
             raise PolicyError(
                 f"task {number} asks for version {version} of model {command.slot!r}, "
-                f"but it is at version {self.version(command.slot)}"
+                f"but it is at version {books.version(command.slot)}"
             )
         self._last_task = number
-        self._busy[client] = busy + 1
-        self._open[number] = command
+        books.open_task(command)
 
     def _check_cancel(self, command: Cancel) -> None:
         client, number = command.client, command.task
-        if number not in self._open or self._open[number].client != client:
+        if number not in self._books.tasks_of(client):
             raise PolicyError(f"{command!r}: client {client} has no such open task")
-        self._close(client, number)
+        self._close(number)
 
     def _check_drop(self, command: Drop) -> None:
         self._use(command, (command.task,))
 
     def _check_aggregate(self, command: Aggregate) -> None:
-        rules.check_weights(command.tasks, command.weights)
-        rules.check_step(command, self.policy.context.model.depth)
+        check_weights(command.tasks, command.weights)
+        check_step(command, self.policy.context.model.depth)
         self._use(command, command.tasks)
-        self._versions[command.slot] = self.version(command.slot) + 1
+        self._books.advance(command.slot)
 
     def _check_blend(self, command: Blend) -> None:
-        rules.check_sources(command)
-        self._versions[command.slot] = self.version(command.slot) + 1
+        check_sources(command)
+        self._books.advance(command.slot)
 
     def _check_measure(self, command: Measure) -> None:
         if command.weights:
-            rules.check_weights(command.tasks, command.weights)
-        missing = set(command.tasks) - self._arrived
+            check_weights(command.tasks, command.weights)
+        missing = set(command.tasks) - self._books.updates.keys()
         if missing:
             raise PolicyError(f"{command!r}: no update of task {min(missing)} is here")
         self._check_request(command)
 
     def _check_timer(self, command: SetTimer) -> None:
         name, at = command.name, command.at
-        if not (math.isfinite(at) and at >= self._now):
-            raise PolicyError(f"timer {name!r} is set to {at}, but it is {self._now} already")
-        self._timers[name] = at
+        if not (math.isfinite(at) and at >= self._books.now):
+            raise PolicyError(f"timer {name!r} is set to {at}, but it is {self._books.now} already")
+        self._books.set_timer(name, at)
 
     def _cancel_timer(self, command: CancelTimer) -> None:
-        self._timers.pop(command.name, None)
+        self._books.set_timer(command.name, None)
 
     def _finish(self, command: Finish) -> None:
         self.finished = command.reason
@@ -355,15 +339,15 @@ class Session:
         pass
 
     def _use(self, command: Command, tasks: tuple[int, ...]) -> None:
-        used = set(tasks)
-        if len(used) != len(tasks):
+        if len(set(tasks)) != len(tasks):
             raise PolicyError(f"{command!r} names an update twice")
-        if not used <= self._arrived:
-            number = next(one for one in tasks if one not in self._arrived)
-            raise PolicyError(
-                f"{command!r}: the update of task {number} never came, or is used up already"
-            )
-        self._arrived -= used
+        updates = self._books.updates
+        for number in tasks:
+            if number not in updates:
+                raise PolicyError(
+                    f"{command!r}: the update of task {number} never came, or is used up already"
+                )
+        self._books.use(tasks)
 
     def _check_request(self, command: Measure | Evaluate) -> None:
         if command.request in self._requests:
@@ -376,6 +360,57 @@ def _has_left(event: Arrived | Profiled) -> PeerError:
         f"{type(event).__name__.lower()}: task {event.task} is of client {event.client}, which "
         f"has left; its open tasks must fail"
     )
+
+
+def check_cut(command: Train, model: ModelProfile) -> None:
+    """A depth that the model has, a width whose cost is known."""
+    depth, width = command.work.depth, command.work.width
+    if depth is not None and depth > model.depth:
+        raise PolicyError(
+            f"task {command.task} has depth {depth}, but the model has {model.depth} layers"
+        )
+    if width is not None:
+        model.width(width)
+
+
+def check_weights(tasks: tuple[int, ...], weights: tuple[float, ...]) -> None:
+    """One weight an update, finite and above 0."""
+    if len(tasks) != len(weights):
+        raise PolicyError(f"{len(tasks)} updates, but {len(weights)} weights")
+    for number, weight in zip(tasks, weights, strict=True):
+        if not (math.isfinite(weight) and weight > 0):
+            raise PolicyError(f"the update of task {number} has weight {weight}; use Drop instead")
+
+
+def check_step(command: Aggregate, depth: int) -> None:
+    """The learning rate, and the chances of layers to be missed. depth: layers of the model."""
+    if command.lr is not None and not (math.isfinite(command.lr) and command.lr > 0):
+        raise PolicyError(f"aggregation with learning rate {command.lr}")
+    check_missed(command.missed, command.rule, command.missing, depth)
+
+
+def check_missed(missed: Sequence[float] | None, rule: str, missing: str, depth: int) -> None:
+    """The chances of layers to be missed: one for each of `depth` layers, for a mean of carriers."""
+    if missed is None:
+        return
+    if rule != "mean" or missing != "skip":
+        raise PolicyError(
+            f"aggregation with missed={missed}, rule {rule!r} and missing {missing!r}; "
+            "only a mean of those who carry a layer is corrected"
+        )
+    if len(missed) != depth or not all(0 <= chance < 1 for chance in missed):
+        raise PolicyError(
+            f"aggregation with missed={missed}; give {depth} chances in [0, 1), one a layer"
+        )
+
+
+def check_sources(command: Blend) -> None:
+    """Each source once, with a weight of its own."""
+    sources, weights = command.sources, command.weights
+    if not sources or len(sources) != len(weights) or len(set(sources)) != len(sources):
+        raise PolicyError(f"{command!r}: name each source once, with one weight for each")
+    if not all(math.isfinite(weight) and weight > 0 for weight in weights):
+        raise PolicyError(f"{command!r}: weights must be finite and above 0")
 
 
 _ACCEPT: Mapping[type, Callable[[Session, Any], bool]] = {

@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
 from fedpace.core.random import keyed as seeds
 from fedpace.core.random.series import Series
-from fedpace.core.rounding import TOLERANCE
 from fedpace.data.dataset import Labels
 from fedpace.data.shares import Counts, Share, Shares
 

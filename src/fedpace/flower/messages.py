@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedpace.core.message import Record
+from fedpace.core.events import Record
 from fedpace.remote.messages import to_json
 
 HELLO, PROBE, TRAIN = "query.hello", "query.probe", "train"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from fedpace.core.errors import ConfigError
-from fedpace.core.schedule import check_steps
+from fedpace.core.policy import check_steps
 
 _GONE = {"compiled": "stacked", "auto": "by kind"}
 """Values of `together` of earlier releases, and what they mean now."""

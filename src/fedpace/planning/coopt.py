@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
-from fedpace.core.rounding import TOLERANCE
 from fedpace.planning.coopt_bound import (
     CooptBudget,
     CooptClients,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
-from fedpace.core.rounding import TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)

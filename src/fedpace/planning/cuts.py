@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedpace.core.commands import TOLERANCE
 from fedpace.core.model import ModelProfile
-from fedpace.core.rounding import TOLERANCE
 
 
 def depths_by_bytes(profile: ModelProfile, fractions: np.ndarray) -> np.ndarray:

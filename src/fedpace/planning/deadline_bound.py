@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
-from fedpace.core.rounding import TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)

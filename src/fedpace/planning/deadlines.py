@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
-from fedpace.core.rounding import TOLERANCE
 from fedpace.planning.deadline_bound import (
     DeadlineConstants,
     DeadlineProblem,

@@ -37,7 +37,7 @@ class Uniform(Stepped[RoundsSettings]):
     def next_round(self, clients: list[int], at: float) -> Round | Finish:
         size = self.context.batch_size
         batches = {client: min(size, self.devices[client].held) for client in clients}
-        return is_over(self.settings.rounds, self.version) or Round(self.tau, batches)
+        return is_over(self.settings.rounds, self.books.version()) or Round(self.tau, batches)
 
 
 class NoStraggler(Stepped[RoundsSettings]):
@@ -46,7 +46,7 @@ class NoStraggler(Stepped[RoundsSettings]):
     Settings = RoundsSettings
 
     def next_round(self, clients: list[int], at: float) -> Round | Finish:
-        over = is_over(self.settings.rounds, self.version)
+        over = is_over(self.settings.rounds, self.books.version())
         if over is not None:
             return over
         known = [one for client in clients if (one := self.devices[client].samples_per_s) is not None]
@@ -84,7 +84,7 @@ class DBFL(Stepped[DBFLSettings]):
         self._size = float(settings.start or max(round(context.batch_size / 10), 1))
 
     def next_round(self, clients: list[int], at: float) -> Round | Finish:
-        over = is_over(self.settings.rounds, self.version)
+        over = is_over(self.settings.rounds, self.books.version())
         if over is not None:
             return over
         largest = max(self.devices[client].held for client in clients)

@@ -72,7 +72,7 @@ class DynamicTau(Stepped[DynamicTauSettings]):
         self._lipschitz = self._lipschitz if slope is None else slope
 
     def next_round(self, clients: list[int], at: float) -> Round | Finish:
-        over = is_over(self.settings.rounds, self.version)
+        over = is_over(self.settings.rounds, self.books.version())
         if over is not None:
             return over
         size = self.context.batch_size
@@ -105,7 +105,11 @@ class DynamicTau(Stepped[DynamicTauSettings]):
 
     def bound(self, tau: int, rounds: float) -> float:
         """The bound on the loss after so many rounds of tau steps."""
-        known, step, phi = self.estimates, self.context.step_size(self.version), self.settings.phi
+        known, step, phi = (
+            self.estimates,
+            self.context.step_size(self.books.version()),
+            self.settings.phi,
+        )
         h = drift(tau, step, known.smoothness, known.divergence)
         if not math.isfinite(h):
             return math.inf

@@ -74,19 +74,19 @@ class Dynamite(Stepped[DynamiteSettings]):
         self.estimates = Estimates(settings.epsilon)
 
     def asks(self) -> bool:
-        return not self.estimates.known or self.version % self.settings.estimate_every == 0
+        return not self.estimates.known or self.books.version() % self.settings.estimate_every == 0
 
     def learn(self, answers: Mapping[Estimate, Mapping[int, float]]) -> None:
         self.estimates.update(answers, self.devices, self.sizes)
 
     def next_round(self, clients: list[int], at: float) -> Round | Finish:
-        over = is_over(self.settings.rounds, self.version)
+        over = is_over(self.settings.rounds, self.books.version())
         if over is not None:
             return over
         usual = {client: min(self.context.batch_size, self.devices[client].held) for client in clients}
         if not self.estimates.known:
             return Round(self.settings.tau or 1, usual)
-        problem = self._problem(clients, at, self.settings.rounds - self.version)
+        problem = self._problem(clients, at, self.settings.rounds - self.books.version())
         rounds = fitting_rounds(problem)
         if not rounds:
             return Round(1, dict.fromkeys(clients, 1))  # what is left of the budgets decides
@@ -110,7 +110,7 @@ class Dynamite(Stepped[DynamiteSettings]):
         speeds = [one for client in clients if (one := devices[client].samples_per_s) is not None]
         speed = median(speeds) if speeds else 1.0
         variance = median(known.variance.values())
-        step = self.context.step_size(self.version)
+        step = self.context.step_size(self.books.version())
         return CooptProblem(
             CooptClients(
                 [devices[client].samples for client in clients],
@@ -131,7 +131,7 @@ class Dynamite(Stepped[DynamiteSettings]):
             CooptBudget(
                 rounds,
                 None if budget.time_s is None else self.left_s(at),
-                None if budget.money is None else max(self.ledger.left, 0.0),
+                None if budget.money is None else max(self.books.ledger.left, 0.0),
                 [budget.of(client) for client in clients],
                 budget.round_cost,
             ),

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from fedpace.core.commands import Aggregate, Command, Drop
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Started
+from fedpace.core.events import Arrived, Failed, Joined, Started
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.crew import Crew
@@ -54,36 +54,25 @@ class FedAsync(Policy[FedAsyncSettings]):
     def __init__(self, settings: FedAsyncSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._crew = Crew(self, settings.concurrency, context.work(settings.epochs))
-        self._version = 0
 
     def on_started(self, event: Started) -> Commands:
-        self._crew.start()
-        return self._crew.fill(self._version)
+        return self._crew.fill()
 
     def on_joined(self, event: Joined) -> Commands:
-        self._crew.roster.join(event.client, event.samples, event.most)
-        return self._crew.fill(self._version)
-
-    def on_left(self, event: Left) -> Commands:
-        self._crew.roster.leave(event.client)
-        return ()
+        return self._crew.fill()
 
     def on_failed(self, event: Failed) -> Commands:
-        self._crew.done(event.client)
-        return self._crew.fill(self._version)
+        return self._crew.fill()
 
     def on_arrived(self, event: Arrived) -> Iterator[Command]:
-        self._crew.roster.hear(event.client, event.result.seen)
         settings = self.settings
-        staleness = self._version - event.version
+        staleness = self.books.version() - event.version
         if settings.max_staleness is not None and staleness > settings.max_staleness:
             yield Drop(event.task, f"staleness {staleness} is over {settings.max_staleness}")
         else:
             weight = settings.alpha * settings.staleness(staleness)  # alpha_t
             if settings.weigh == "samples":
-                weight *= self._crew.roster.share(event.client)  # p_i
+                weight *= self.books.clients.share(event.client)  # p_i
             rule: Literal["mix", "sum"] = "mix" if settings.apply == "mix" else "sum"
             yield Aggregate((event.task,), (weight,), rule=rule)
-            self._version += 1
-        self._crew.done(event.client)
-        yield from self._crew.fill(self._version)
+        yield from self._crew.fill()

@@ -36,7 +36,6 @@ from fedpace.core.commands import (
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.core.roster import Roster
 from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.tiers import Clients, Tiers
 
@@ -80,12 +79,9 @@ class FedAT(Policy[FedATSettings]):
     def __init__(self, settings: FedATSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._work = context.work(settings.epochs)
-        self._roster = Roster()
-        self._started = self._tiered = False
-        self._version = self._draws = 0
+        self._tiered = False
+        self._draws = 0
         self._tiers = Tiers(settings.ratio, settings.retier)
-        self._probes: dict[int, int] = {}
-        """Client -> the probe that it has not answered, or waits after for the first tiers."""
         self._unanswered: set[int] = set()
         self._probing_since = 0.0
         self._rounds: dict[int, _Round] = {}
@@ -93,17 +89,14 @@ class FedAT(Policy[FedATSettings]):
         """Tier -> rounds that it has had: T_tier."""
 
     def on_started(self, event: Started) -> Iterator[Command]:
-        self._started = True
-        for client in self._roster.online:
+        for client in self.books.clients.online:
             yield self._probe(client, event.at)
 
     def on_joined(self, event: Joined) -> Iterator[Command]:
-        self._roster.join(event.client, event.samples, event.most)
-        if self._started:
+        if self.books.started:
             yield self._probe(event.client, event.at)
 
     def on_left(self, event: Left) -> Commands:
-        self._roster.leave(event.client)
         self._tiers.forget(event.client)
         return ()
 
@@ -113,7 +106,7 @@ class FedAT(Policy[FedATSettings]):
         self._unanswered.discard(client)
         self._tiers.put(client, self._seconds(event.rates))
         if self._tiered:
-            yield Cancel(client, self._probes.pop(client), "waits for the next round of its tier")
+            yield Cancel(client, event.task, "waits for the next round of its tier")
             yield from self._make_tiers()
         elif not self._unanswered:
             yield from self._first_tiers()
@@ -124,7 +117,6 @@ class FedAT(Policy[FedATSettings]):
         return self._first_tiers() if not self._tiered and self._tiers.known else ()
 
     def on_arrived(self, event: Arrived) -> Commands:
-        self._roster.hear(event.client, event.result.seen)
         tier = self._tiers.round_of(event.client)
         one = self._rounds[tier]
         one.missing -= 1
@@ -135,16 +127,15 @@ class FedAT(Policy[FedATSettings]):
 
     def on_failed(self, event: Failed) -> Iterator[Command]:
         client = event.client
-        if client in self._probes:
-            del self._probes[client]
+        tier = self._tiers.round_of(client)
+        if client in self._unanswered or not tier:  # it was probed
             self._unanswered.discard(client)
-            if client in self._roster:
+            if self.books.clients.is_online(client):
                 self._tiers.forget(client)
                 yield self._probe(client, event.at)
             if not self._tiered and not self._unanswered and self._tiers.known:
                 yield from self._first_tiers()
             return
-        tier = self._tiers.round_of(client)
         self._tiers.release(client)
         self._rounds[tier].missing -= 1
         if not self._rounds[tier].missing:
@@ -153,10 +144,9 @@ class FedAT(Policy[FedATSettings]):
     def _probe(self, client: int, at: float) -> Probe:
         if not self._unanswered:
             self._probing_since = at
-        self._probes[client] = self.new_task()
         self._unanswered.add(client)
-        batch_size = self._work.batch_size
-        return Probe(client, self._probes[client], self._version, batch_size, go_on=False)
+        batch_size, version = self._work.batch_size, self.books.version()
+        return Probe(client, self.new_task(), version, batch_size, go_on=False)
 
     def _seconds(self, rates: Rates) -> float:
         steps = self._work.steps or (self._work.epochs or 1) * rates.batches
@@ -189,12 +179,13 @@ class FedAT(Policy[FedATSettings]):
         self._rounds[tier] = _Round(len(chosen))
         for client in chosen:
             self._tiers.occupy(client, tier)
-            task = self._probes.pop(client, None) or self.new_task()
-            yield Train(client, task, self._version, self._work)
+            task = self.books.task_of(client) or self.new_task()
+            yield Train(client, task, self.books.version(), self._work)
         if probed and len(chosen) < len(members):
-            waiting = filter(self._probes.__contains__, members.tolist())
+            waiting = set(members.tolist()).difference(chosen)
             for client in self._tiers.by_speed(waiting):
-                yield Cancel(client, self._probes.pop(client), "not drawn for its tier's first round")
+                probe = self.books.tasks_of(client)[0]
+                yield Cancel(client, probe, "not drawn for its tier's first round")
 
     def _draw(self, members: Clients) -> list[int]:
         n = self.settings.n
@@ -210,7 +201,7 @@ class FedAT(Policy[FedATSettings]):
         for client in one.clients:
             self._tiers.release(client)
         if one.clients:
-            samples = [self._roster.samples(client) for client in one.clients]
+            samples = [self.books.clients.samples(client) for client in one.clients]
             total = sum(samples)
             yield Aggregate(
                 tuple(one.tasks),
@@ -220,7 +211,6 @@ class FedAT(Policy[FedATSettings]):
             )
             self._had[tier] = self._had.get(tier, 0) + 1
             yield self._blend()
-            self._version += 1
         else:
             yield Note(f"tier {tier} has lost all clients of its round")
         yield from self._make_tiers()

@@ -5,12 +5,13 @@ another at once. When K updates are in the buffer, the model takes a step along 
 each scaled by its staleness. Updates may come from models that are several versions old.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from fedpace.core.commands import Aggregate, Drop
+from fedpace.core.commands import Aggregate, Command, Drop
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Started
+from fedpace.core.events import Arrived, Failed, Joined, Started
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.crew import Crew
@@ -44,42 +45,33 @@ class FedBuff(Policy[FedBuffSettings]):
         super().__init__(settings, context)
         self._crew = Crew(self, settings.concurrency, context.work(settings.epochs))
         self._k = settings.k or (self._crew.concurrency + 1) // 2
-        self._version = 0
         self._buffer: list[Arrived] = []
 
     def on_started(self, event: Started) -> Commands:
-        self._crew.start()
-        return self._crew.fill(self._version)
+        return self._crew.fill()
 
     def on_joined(self, event: Joined) -> Commands:
-        self._crew.roster.join(event.client)
-        return self._crew.fill(self._version)
-
-    def on_left(self, event: Left) -> Commands:
-        self._crew.roster.leave(event.client)
-        return ()
+        return self._crew.fill()
 
     def on_failed(self, event: Failed) -> Commands:
-        self._crew.done(event.client)
-        return self._crew.fill(self._version)
+        return self._crew.fill()
 
-    def on_arrived(self, event: Arrived) -> Commands:
-        self._crew.done(event.client)
-        staleness, most = self._version - event.version, self.settings.max_staleness
+    def on_arrived(self, event: Arrived) -> Iterator[Command]:
+        staleness, most = self.books.version() - event.version, self.settings.max_staleness
         if most is not None and staleness > most:
-            dropped = Drop(event.task, f"staleness {staleness} is over {most}")
-            return [dropped, *self._crew.fill(self._version)]
-        self._buffer.append(event)
-        if len(self._buffer) < self._k:
-            return self._crew.fill(self._version)
-        return [self._step(), *self._crew.fill(self._version)]
+            yield Drop(event.task, f"staleness {staleness} is over {most}")
+        else:
+            self._buffer.append(event)
+            if len(self._buffer) >= self._k:
+                yield self._step()
+        yield from self._crew.fill()
 
     def _step(self) -> Aggregate:
         """Algorithm 1, lines 7 to 13: the sum over K, each update scaled by s(staleness)."""
-        ages = [self._version - update.version for update in self._buffer]
+        version = self.books.version()
+        ages = [version - update.version for update in self._buffer]
         scaled = {age: self.settings.staleness(age) / self._k for age in set(ages)}
         tasks = tuple(update.task for update in self._buffer)
-        self._version += 1
         self._buffer = []
         return Aggregate(
             tasks, tuple(scaled[age] for age in ages), rule="sum", lr=self.settings.server_lr

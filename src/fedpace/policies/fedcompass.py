@@ -15,12 +15,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fedpace.core.commands import Aggregate, CancelTimer, Command, Note, SetTimer, Train, Work
+from fedpace.core.commands import (
+    TOLERANCE,
+    Aggregate,
+    CancelTimer,
+    Command,
+    Note,
+    SetTimer,
+    Train,
+    Work,
+)
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Started, Timer
+from fedpace.core.events import Arrived, Failed, Joined, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.core.roster import Roster
-from fedpace.core.rounding import TOLERANCE
 from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.columns import Columns
 from fedpace.policies.shared.staleness import POLYNOMIAL, Staleness
@@ -112,12 +119,7 @@ class FedCompass(Policy[FedCompassSettings]):
                 f"q_max is {self._q_max}, but q_min is {self._q_min}; "
                 f"set q_max to {self._q_min} or more"
             )
-        self._roster = Roster()
-        self._started = False
-        self._version = 0
         self._speeds = Columns(_Speed)
-        self._began_at: dict[int, float] = {}
-        """Client -> when its open task was given."""
         self._groups: dict[int, _Group] = {}
         self._group_of: dict[int, _Group] = {}
         """Of clients in the middle of a task; those in their first have none."""
@@ -126,24 +128,17 @@ class FedCompass(Policy[FedCompassSettings]):
         self._last_group = 0
 
     def on_started(self, event: Started) -> Iterator[Command]:
-        self._started = True
-        for client in self._roster.online:
+        for client in self.books.clients.online:
             yield from self._begin(client, event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples, event.most)
-        return self._begin(event.client, event.at) if self._started else ()
-
-    def on_left(self, event: Left) -> Commands:
-        self._roster.leave(event.client)
-        return ()
+        return self._begin(event.client, event.at) if self.books.started else ()
 
     def on_arrived(self, event: Arrived) -> Iterator[Command]:
-        self._roster.hear(event.client, event.result.seen)
         client, at = event.client, event.at
         self._measure(event)
-        staleness = self.settings.staleness(self._version - event.version)
-        weight = self.settings.alpha * staleness * self._roster.share(client)
+        staleness = self.settings.staleness(self.books.version() - event.version)
+        weight = self.settings.alpha * staleness * self.books.clients.share(client)
         held = _Held(client, event.task, weight)
         group = self._group_of.pop(client, None)
         if group is None:  # Algorithm 1, lines 25 to 27
@@ -168,13 +163,12 @@ class FedCompass(Policy[FedCompassSettings]):
 
     def on_failed(self, event: Failed) -> Iterator[Command]:
         client, at = event.client, event.at
-        del self._began_at[client]
         group = self._group_of.pop(client, None)
         if group is not None:
             group.waiting.discard(client)
             if not group.waiting:
                 yield from self._close(group, at)
-        if client in self._roster:
+        if self.books.clients.is_online(client):
             yield from self._begin(client, at)
 
     def on_timer(self, event: Timer) -> Commands:
@@ -190,7 +184,7 @@ class FedCompass(Policy[FedCompassSettings]):
 
     def _measure(self, event: Arrived) -> None:
         """S_i = (arrival - start) / Q_i, transfer taken out; a share of older measurements kept."""
-        task_s = event.at - self._began_at.pop(event.client)
+        task_s = event.at - self.books.updates[event.task].opened_at
         rates = event.rates
         transfer_s = rates.down_s + rates.up_s if self.settings.tell_apart else 0.0
         if transfer_s >= task_s:  # cannot be; the clock of the server is the one to trust
@@ -207,7 +201,7 @@ class FedCompass(Policy[FedCompassSettings]):
         if client in self._speeds:
             yield from self._assign(client, at)
         else:
-            yield self._train(client, self._q_min, at)
+            yield self._train(client, self._q_min)
 
     def _assign(self, client: int, at: float) -> Iterator[Command]:
         """Algorithm 2, ASSIGNGROUP: join a group, or create one."""
@@ -219,7 +213,7 @@ class FedCompass(Policy[FedCompassSettings]):
         group.waiting.add(client)
         self._group_of[client] = group
         yield Note(f"group {group.number}: {steps} steps, expected at {group.due_at:.6g} s", client)
-        yield self._train(client, steps, at)
+        yield self._train(client, steps)
 
     def _join(self, speed: _Speed, at: float) -> tuple[_Group | None, int]:
         """Lines 5 to 16: the group that leaves time for the most steps, the latest of several."""
@@ -273,7 +267,8 @@ class FedCompass(Policy[FedCompassSettings]):
         yield from self._flush(arrived)
         for held in sorted(arrived, key=lambda one: (self._speeds[one.client].step_s, one.client)):
             # Whoever left and came back in the meantime has new work already.
-            if held.client in self._roster and held.client not in self._began_at:
+            free = not self.books.tasks_of(held.client)
+            if free and self.books.clients.is_online(held.client):
                 yield from self._assign(held.client, at)
 
     def _flush(self, arrived: list[_Held]) -> Iterator[Command]:
@@ -284,9 +279,7 @@ class FedCompass(Policy[FedCompassSettings]):
         yield Aggregate(
             tuple(held.task for held in updates), tuple(held.weight for held in updates), rule="sum"
         )
-        self._version += 1
 
-    def _train(self, client: int, steps: int, at: float) -> Train:
-        self._began_at[client] = at
+    def _train(self, client: int, steps: int) -> Train:
         work = Work(self.context.batch_size, steps=steps)
-        return Train(client, self.new_task(), self._version, work)
+        return Train(client, self.new_task(), self.books.version(), work)

@@ -16,12 +16,11 @@ from typing import Annotated
 import numpy as np
 from msgspec.structs import replace
 
-from fedpace.core.commands import Work
+from fedpace.core.commands import TOLERANCE, Work
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Rates
 from fedpace.core.model import ModelProfile, Width
 from fedpace.core.policy import Commands, Context
-from fedpace.core.rounding import TOLERANCE
 from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.columns import Columns
 from fedpace.policies.shared.waiting import Waiting

@@ -43,9 +43,9 @@ class SALF(Layered[SALFSettings]):
 
     def next_round(self, at: float) -> Round | Finish:
         settings = self.settings
-        if settings.rounds is not None and self.version >= settings.rounds:
+        if settings.rounds is not None and self.books.version() >= settings.rounds:
             return Finish(f"{settings.rounds} rounds are over")
-        most = {client: self.roster.held(client) for client in self.roster.online}
+        most = {client: self.books.clients.held(client) for client in self.books.clients.online}
         return Round(
             settings.deadline_s,
             {

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedpace.core.commands import (
+    TOLERANCE,
     Aggregate,
     Cancel,
     CancelTimer,
@@ -24,10 +25,8 @@ from fedpace.core.commands import (
     Work,
 )
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, Started, Timer
+from fedpace.core.events import Arrived, Failed, Joined, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.core.roster import Roster
-from fedpace.core.rounding import TOLERANCE
 from fedpace.planning.cuts import depths_by_bytes, fit_partial_work, progress_since_probe
 from fedpace.planning.fastest import FastestClients
 from fedpace.planning.timely import Schedule, schedule, workloads
@@ -86,10 +85,8 @@ class TimelyFLSettings:
 @dataclass(slots=True)
 class _Round:
     began_at: float
-    open: dict[int, int]
-    """Task of each client that is asked and has not arrived."""
     unknown: set[int]
-    """Clients whose profile is still to come; all others in `open` are known."""
+    """Clients whose profile is still to come; all others that have a task are known."""
     probed: frozenset[int]
     fastest: FastestClients
     interval_from: float
@@ -117,30 +114,22 @@ class TimelyFL(Policy[TimelyFLSettings]):
         super().__init__(settings, context)
         self._n = resolve("n", settings.n, context.clients, context.clients, "clients are in the fleet")
         self._k = resolve("k", settings.k, (self._n + 1) // 2, self._n, "clients are sampled")
-        self._roster = Roster()
         self._rates: MutableMapping[int, Rates] = Columns(Rates) if settings.probe == "history" else {}
         """Of those who are asked in this round, or with history of everybody who ever was."""
         self._frozen: dict[int, _Load] = {}
         self._round: _Round | None = None
-        self._version = 0
-        self._started = False
 
     def on_started(self, event: Started) -> Commands:
-        self._started = True
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client)
-        return self._begin(event.at) if self._started and self._round is None else ()
-
-    def on_left(self, event: Left) -> Commands:
-        self._roster.leave(event.client)
-        return ()
+        return self._begin(event.at) if self.books.started and self._round is None else ()
 
     # A round begins: sample, and ask for profiles (Algorithm 1, lines 3 to 6).
 
     def _begin(self, at: float) -> Iterator[Command]:
-        asked = self._roster.draw(self._n, self.generator("sample", self._version))
+        version = self.books.version()
+        asked = self.books.clients.draw(self._n, self.generator("sample", version))
         if not asked:
             self._round = None
             return
@@ -148,14 +137,13 @@ class TimelyFL(Policy[TimelyFLSettings]):
         if len(known) < min(self._k, len(asked)):
             known = {}  # T_k cannot be told from history: everybody is asked, and trains meanwhile
         probed = [client for client in asked if client not in known]
-        tasks = {client: self.new_task() for client in [*probed, *known]}
-        round_ = _Round(at, tasks, set(probed), frozenset(probed), FastestClients(self._k), at)
+        round_ = _Round(at, set(probed), frozenset(probed), FastestClients(self._k), at)
         self._round = round_
         for client in probed:
             yield Probe(
                 client,
-                tasks[client],
-                self._version,
+                self.new_task(),
+                version,
                 self.context.batch_size,
                 go_on=self.settings.clock == "honest",
                 max_epochs=self.settings.max_epochs,
@@ -175,16 +163,16 @@ class TimelyFL(Policy[TimelyFLSettings]):
         return self._decide_or_wait(round_, event.at)
 
     def on_failed(self, event: Failed) -> Commands:
-        self._roster.release(event.client)
         round_ = self._round
         if round_ is None:
             return ()
-        del round_.open[event.client]
         round_.unknown.discard(event.client)
         if round_.interval_s is not None:
             return ()
         round_.fastest.remove(event.client)
-        return self._decide_or_wait(round_, event.at) if round_.open else self._end(round_, event.at)
+        if self.books.open:
+            return self._decide_or_wait(round_, event.at)
+        return self._end(round_, event.at)
 
     def _decide_or_wait(self, round_: _Round, at: float) -> Commands:
         """Fix T_k when all profiles are in, or when waiting longer would cost those that are.
@@ -193,7 +181,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
         first of the k fastest has to report before it; who has no profile by then is let go.
         """
         if not round_.unknown:
-            return self._decide(round_, at, list(round_.open))
+            return self._decide(round_, at, self.books.busy)
         fastest = round_.fastest
         if len(fastest) < self._k or self.settings.clock == "paper":
             return ()
@@ -211,7 +199,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
         round_.fastest.add(client, self._total_s(rates), rates.latency_s + rates.up_s)
 
     def _known(self, round_: _Round) -> list[int]:
-        return [client for client in round_.open if client not in round_.unknown]
+        return [client for client in self.books.busy if client not in round_.unknown]
 
     def _total_s(self, rates: Rates) -> float:
         return self._down_s(rates) + rates.compute_s + rates.up_s
@@ -229,8 +217,9 @@ class TimelyFL(Policy[TimelyFLSettings]):
         interval = round_.interval_s = totals[min(self._k, len(totals)) - 1]
         # Clients whose speed is known from history need no probe; the others still may answer.
         if self.settings.probe == "message":
-            for client in sorted(round_.unknown):
-                yield self._cancel(round_, client, "no profile in time")
+            late, round_.unknown = sorted(round_.unknown), set()
+            for client in late:
+                yield self._cancel(client, "no profile in time")
         yield from self._assign(round_, interval, at, known)
         length_s = interval * (1 + self.context.slack) * (1 + TOLERANCE)
         yield SetTimer(END, max(round_.interval_from + length_s, at))
@@ -241,8 +230,9 @@ class TimelyFL(Policy[TimelyFLSettings]):
         loads = self._fit(round_, interval, at, clients)
         for client, fitted in zip(clients, loads, strict=True):
             load = self._frozen.get(client, fitted)
+            task = self.books.task_of(client) or self.new_task()
             if load is None:
-                yield from self._excuse(round_, client)
+                yield self._excuse(round_, client)
                 continue
             if self.settings.workload == "frozen":
                 self._frozen[client] = load
@@ -251,8 +241,8 @@ class TimelyFL(Policy[TimelyFLSettings]):
             report_at = round_.interval_from + interval - upload_s
             yield Train(
                 client,
-                round_.open[client],
-                self._version,
+                task,
+                self.books.version(),
                 Work(
                     self.context.batch_size,
                     epochs=load.epochs if load.batches is None else None,
@@ -304,26 +294,21 @@ class TimelyFL(Policy[TimelyFLSettings]):
             for e, cut in zip(epochs, cuts, strict=True)
         ]
 
-    def _excuse(self, round_: _Round, client: int) -> Iterator[Command]:
+    def _excuse(self, round_: _Round, client: int) -> Command:
         reason = "nothing it can train and send fits the interval"
         if client in round_.probed:
-            yield self._cancel(round_, client, reason)
-        else:
-            del round_.open[client], self._rates[client]  # it is asked again when it is drawn next
-            self._roster.release(client)
-            yield Note(f"not asked: {reason}", client)
+            return self._cancel(client, reason)
+        del self._rates[client]  # it is asked again when it is drawn next
+        return Note(f"not asked: {reason}", client)
 
-    def _cancel(self, round_: _Round, client: int, reason: str) -> Cancel:
-        round_.unknown.discard(client)
-        self._roster.release(client)
-        return Cancel(client, round_.open.pop(client), reason)
+    def _cancel(self, client: int, reason: str) -> Cancel:
+        return Cancel(client, self.books.tasks_of(client)[0], reason)
 
     # The interval is over: average what is there (Algorithm 1, line 12).
 
     def on_arrived(self, event: Arrived) -> Commands:
         self._rates[event.client] = event.rates
         if self._round is not None:
-            del self._round.open[event.client]
             self._round.arrived.append(event)
         return ()
 
@@ -338,10 +323,8 @@ class TimelyFL(Policy[TimelyFLSettings]):
 
     def _end(self, round_: _Round, at: float) -> Iterator[Command]:
         yield CancelTimer(DECIDE)
-        for client in list(round_.open):
-            yield self._cancel(round_, client, "late")
-        for update in round_.arrived:
-            self._roster.release(update.client)
+        for client in self.books.busy:
+            yield self._cancel(client, "late")
         if self.settings.probe == "message":
             self._rates.clear()  # the next round asks anew
         if not round_.arrived:
@@ -351,5 +334,4 @@ class TimelyFL(Policy[TimelyFLSettings]):
             tuple(float(update.result.samples) for update in round_.arrived),
             missing=self.settings.missing,
         )
-        self._version += 1
         yield from self._begin(at)

@@ -11,8 +11,7 @@ import msgspec
 from fedpace.core import codec
 from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import FedpaceError, PeerError
-from fedpace.core.events import TaskResult
-from fedpace.core.message import Record
+from fedpace.core.events import Record, TaskResult
 
 
 class Introduction(Record, frozen=True):

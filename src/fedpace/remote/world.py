@@ -20,6 +20,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from fedpace.core.books import Books
 from fedpace.core.commands import (
     Aggregate,
     Blend,
@@ -132,6 +133,10 @@ class RemoteWorld:
         return self._time.now()
 
     # What the run sees
+
+    def attach(self, books: Books) -> None:
+        """The books of the run, to be read."""
+        self._books = books
 
     @property
     def settled(self) -> bool:

@@ -81,12 +81,12 @@ class Summary:
             seed=header.context.seed,
             accuracy=[(fact.at, fact.accuracy) for fact in tally.evaluations],
             loss=[(fact.at, fact.loss) for fact in tally.evaluations if fact.loss is not None],
-            money=tally.ledger.spent if tally.ledger.charges else None,
+            money=tally.books.ledger.spent if tally.books.ledger.charges else None,
             accuracy_by_money=[
                 (money, fact.accuracy)
                 for money, fact in zip(tally.evaluated_money, tally.evaluations, strict=True)
             ]
-            if tally.ledger.charges
+            if tally.books.ledger.charges
             else [],
             rounds=rounds,
             empty_rounds=tally.clients_per_round.count(0),

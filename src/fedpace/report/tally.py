@@ -5,9 +5,9 @@ length of the journal. Times are seconds of the run's clock; a command was given
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
-from fedpace.core.budget import Budget, Ledger
+from fedpace.core.books import Bookkeeper, OpenTask
+from fedpace.core.budget import Budget
 from fedpace.core.codec import Message
 from fedpace.core.commands import (
     GLOBAL,
@@ -26,16 +26,6 @@ from fedpace.core.facts import Evaluated, Fact, Finished
 from fedpace.core.model import ModelProfile
 
 
-@dataclass(frozen=True, slots=True)
-class _Update:
-    """An update that waits for its use."""
-
-    client: int
-    slot: str
-    version: int
-    depth: int
-
-
 class Tally:
     """Counts of a run so far; a session can write straight into it, as into a journal.
 
@@ -43,10 +33,8 @@ class Tally:
     """
 
     def __init__(self, budget: Budget | None = None) -> None:
-        self.ledger = Ledger(budget or Budget())
+        self.books = Bookkeeper(budget or Budget())
         self.messages = 0
-        self.now = 0.0
-        """Time of the last event."""
         self.last_s = 0.0
         """Latest time that anything named."""
         self.end_s: float | None = None
@@ -66,14 +54,10 @@ class Tally:
         self._most_spent = self._model_money = 0.0
         self._thin: Counter[float] = Counter()
         """Width -> tasks that were sent a model of that width."""
-        self._versions: Counter[str] = Counter()
-        self._gone_into: dict[str, list[_Update]] = {}
+        self._gone_into: dict[str, list[OpenTask]] = {}
         """Slot -> updates that it has taken up and not passed on by a blend; not for "global"."""
-        self._open: dict[int, tuple[int, str]] = {}
-        """Open task -> its client and the slot it was sent."""
-        self._updates: dict[int, _Update] = {}
-        self._held: Counter[int] = Counter()
-        """Open tasks of each client that has any."""
+        self._depths: dict[int, int] = {}
+        """Task -> layers that its update carries, of those that wait for their use."""
         self._online_since: dict[int, float] = {}
         self._busy_since: dict[int, float] = {}
         self._online_s = self._busy_s = 0.0
@@ -82,13 +66,13 @@ class Tally:
         """Count one message; they must come in the journal's order."""
         self.messages += 1
         if isinstance(message, Event):
-            self.ledger.hear(message)
+            self.books.ledger.hear(message)
             self._event(message)
         elif isinstance(message, Fact):
             self._fact(message)
         else:
-            self.ledger.pay(message)
-            self._most_spent = max(self._most_spent, self.ledger.spent)
+            self.books.ledger.pay(message)
+            self._most_spent = max(self._most_spent, self.books.ledger.spent)
             self._command(message)
 
     def seconds(self) -> tuple[float, float]:
@@ -106,30 +90,29 @@ class Tally:
         whole = (self.tasks - self._thin.total()) * model.total_bytes
         return whole + sum(tasks * model.width(share).bytes for share, tasks in self._thin.items())
 
-    def _advance(self, at: float) -> None:
-        if not at >= self.now:
-            raise self._error(f"time {at} comes after time {self.now}; events must be in order")
-        self.now = at
-        self.last_s = max(self.last_s, at)
-
     def _event(self, event: Event) -> None:
-        self._advance(event.at)
+        now = self.books.now
+        if not event.at >= now:
+            raise self._error(f"time {event.at} comes after time {now}; events must be in order")
+        self.last_s = max(self.last_s, event.at)
+        if isinstance(event, Arrived | Failed):
+            self._check_open(event.client, event.task)
+        elif isinstance(event, Joined):
+            if event.client in self._online_since:
+                raise self._error(f"client {event.client} joined, but is online already")
+            if event.client in self._busy_since:
+                raise self._error(f"client {event.client} joined with open tasks of before")
+        self.books.note(event)
         match event:
-            case Arrived():
-                slot = self._close(event.client, event.task)
+            case Arrived(client=client):
                 self.arrived += 1
                 self.up_bytes += event.up_bytes
-                self._updates[event.task] = _Update(
-                    event.client, slot, event.version, event.result.depth
-                )
-            case Failed():
-                self._close(event.client, event.task)
+                self._depths[event.task] = event.result.depth
+                self._close(client)
+            case Failed(client=client):
                 self.failed += 1
+                self._close(client)
             case Joined(client=client):
-                if client in self._online_since:
-                    raise self._error(f"client {client} joined, but is online already")
-                if client in self._busy_since:
-                    raise self._error(f"client {client} joined with open tasks of before")
                 self._online_since[client] = event.at
                 self.rounds_of.setdefault(client, 0)
             case Left(client=client):
@@ -142,20 +125,24 @@ class Tally:
                 self.evaluations.append(fact)
                 self.evaluated_money.append(self._model_money)
             case Finished(at=at, reason=reason):
-                self.ledger.end(at)
+                self.books.ledger.end(at)
                 self.end_s, self.finished = at, reason
 
     def _command(self, command: Command) -> None:
         match command:
             case Probe() | Train():
                 # A Train for a probed task gives it work; the model was sent with the Probe.
-                if command.task not in self._open:
+                if command.task not in self.books.open:
                     self._open_task(command)
+                self.books.note(command)
             case Cancel(client=client, task=task, reason=reason):
-                self._close(client, task)
+                self._check_open(client, task)
+                self.books.note(command)
+                self._close(client)
                 self.cancelled[reason] += 1
             case Drop(task=task):
-                self._use(task)
+                self._use((task,))
+                del self._depths[task]
                 self.dropped += 1
             case Aggregate():
                 self._aggregate(command)
@@ -172,45 +159,41 @@ class Tally:
         self.tasks += 1
         if isinstance(command, Train) and command.work.width is not None:
             self._thin[command.work.width] += 1
-        self._open[command.task] = (client, command.slot)
-        self._held[client] += 1
-        self._busy_since.setdefault(client, self.now)
+        self._busy_since.setdefault(client, self.books.now)
 
-    def _close(self, client: int, task: int) -> str:
-        """End an open task; the slot that it was sent."""
-        owner, slot = self._open.pop(task, (None, ""))
-        if owner != client:
+    def _check_open(self, client: int, task: int) -> None:
+        if task not in self.books.tasks_of(client):
             raise self._error(f"task {task} of client {client} ends, but no such task is open")
-        self._held[client] -= 1
-        if not self._held[client]:
-            del self._held[client]
-            self._busy_s += self.now - self._busy_since.pop(client)
-        return slot
 
-    def _use(self, task: int) -> _Update:
-        update = self._updates.pop(task, None)
-        if update is None:
-            raise self._error(f"the update of task {task} is used, but it never came or is used up")
-        return update
+    def _close(self, client: int) -> None:
+        """Count the time of a client whose last task is over."""
+        if not self.books.tasks_of(client):
+            self._busy_s += self.books.now - self._busy_since.pop(client)
+
+    def _use(self, tasks: tuple[int, ...]) -> list[OpenTask]:
+        for task in tasks:
+            if task not in self.books.updates:
+                raise self._error(f"the update of task {task} is used, but it never came or is used up")
+        return self.books.use(tasks)
 
     def _aggregate(self, command: Aggregate) -> None:
-        updates = [self._use(task) for task in command.tasks]
-        for update in updates:
-            self.staleness += self._versions[update.slot] - update.version
-            self.depth += update.depth
+        updates = self._use(command.tasks)
+        for task, update in zip(command.tasks, updates, strict=True):
+            self.staleness += self.books.version(update.command.slot) - update.command.version
+            self.depth += self._depths.pop(task)
         self.aggregated += len(updates)
         self._next_version(command.slot, updates)
 
-    def _next_version(self, slot: str, updates: list[_Update]) -> None:
+    def _next_version(self, slot: str, updates: list[OpenTask]) -> None:
         """Only new versions of the global model are rounds."""
-        self._versions[slot] += 1
+        self.books.advance(slot)
         if slot != GLOBAL:
             self._gone_into.setdefault(slot, []).extend(updates)
             return
         self._model_money = self._most_spent
-        self.round_times.append(self.now)
+        self.round_times.append(self.books.now)
         self.clients_per_round.append(len(updates))
-        for client in {update.client for update in updates}:
+        for client in {update.command.client for update in updates}:
             self.rounds_of[client] += 1
 
     def _error(self, problem: str) -> JournalError:

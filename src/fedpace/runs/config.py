@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedpace.core.budget import Budget
 from fedpace.core.errors import ConfigError, nearest, unknown
-from fedpace.core.stops import EvaluateSettings, StopSettings
+from fedpace.core.run import EvaluateSettings, StopSettings
 from fedpace.data.partition import PartitionSettings
 from fedpace.data.streams import StreamSettings
 from fedpace.learn.settings import ServerSettings, TrainSettings

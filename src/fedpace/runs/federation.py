@@ -175,7 +175,7 @@ def _standing(serving: Serving) -> pb.StatusReply:
         name=serving.config.name,
         policy=serving.plan.label,
         state="running" if world.started else "waiting for clients",
-        round=serving.session.version("global"),
+        round=serving.session.books.version(),
         now_s=world.now(),
         accuracy=serving.news.accuracy,
     )

@@ -152,7 +152,7 @@ def retrace(
                 f"{error}; if files beside it were deleted, put them back"
             ) from error
     journal.restore(models)
-    world.go_on(max(session.now, at))
+    world.go_on(max(session.books.now, at))
     return Unfinished(tuple(given), tuple(asked.values()))
 
 

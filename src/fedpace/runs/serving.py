@@ -99,13 +99,13 @@ class Serving:
         except BaseException:
             self.close()
             raise
-        log.info("going on at %.1f s, round %d", self.session.now, self.session.version("global"))
+        log.info("going on at %.1f s, round %d", self.session.books.now, self.session.books.version())
         return journal, found
 
     def carry_on(self) -> str:
         """Run; why it is over. RunStopped where it was stopped before."""
         for command in self._unfinished.missing:
-            self.world.carry_out(command, self.session.now)
+            self.world.carry_out(command, self.session.books.now)
         return self._run.to_end()
 
     def save(self) -> None:

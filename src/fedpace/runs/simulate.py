@@ -16,7 +16,7 @@ from fedpace.report.summary import Summary
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
 from fedpace.sim.learner import TimingOnly
-from fedpace.sim.world import World
+from fedpace.sim.world import SimulatedWorld
 
 if TYPE_CHECKING:
     from fedpace.learn.server.model_server import ModelServer
@@ -175,7 +175,9 @@ def _run(
     if clients is None:
         raise ConfigError("this run is served, not simulated; it has no devices")
     profile = assembly.header.context.model
-    world = World(clients.fleet, clients.samples, profile, models or TimingOnly(), clients.stream)
+    world = SimulatedWorld(
+        clients.fleet, clients.samples, profile, models or TimingOnly(), clients.stream
+    )
     run = assembly.run(assembly.session(recorder), world, models, watches)
     with few_collections() if models is None else nullcontext():
         run.to_end()

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpace.core.commands import Work
+from fedpace.core.commands import TOLERANCE, Work
 from fedpace.core.events import TaskResult
 from fedpace.core.model import ModelProfile
-from fedpace.core.rounding import TOLERANCE
 from fedpace.fleet.fleet import Floats, Pace
 from fedpace.sim.timeline import Batches, Link, TimedResult
 

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpace.core.commands import Probe, Work
+from fedpace.core.commands import TOLERANCE, Probe, Work
 from fedpace.core.events import Rates, TaskResult
 from fedpace.core.model import ModelProfile
-from fedpace.core.rounding import TOLERANCE
 from fedpace.fleet.fleet import Pace
 
 ESTIMATE_BATCHES = 3

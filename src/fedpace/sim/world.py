@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from fedpace.core.books import Books
+from fedpace.core.budget import Budget
 from fedpace.core.commands import (
     GLOBAL,
     Aggregate,
     Blend,
     Cancel,
-    CancelTimer,
     Command,
     Drop,
     Evaluate,
@@ -81,7 +82,7 @@ class _Task:
     """When the probe batch is done, if there is one."""
 
 
-class World:
+class SimulatedWorld:
     """Clients, their clocks and their open tasks. `next` tells what happens, `carry_out` acts.
 
     samples: of each client, all that it ever has; stream: how they arrive, None: all are there.
@@ -105,23 +106,18 @@ class World:
         self._faithful = not fleet.behaviour.dropout
         self._model, self._model_bytes = model, model.total_bytes
         self._stream = stream
-        self._version = 0
-        """Of the global model."""
+        self._books = Books(Budget())
         self._agenda: Agenda[Event | Tick | _Switch] = Agenda()
         self._ticks = 0
         self._opening: Iterator[Event] | None = self._open_world()
         self._now_due: deque[Event] = deque()
         self._probed: dict[int, _Task] = {}
         """Open tasks that have no work yet; of the others nothing more need be known."""
-        self._online = bytearray(len(samples))
-        self._open: dict[int, tuple[int, ...]] = {}
-        """Open tasks of each client that has any."""
         self._counters = array("q", bytes(8 * len(samples)))
         """Tasks that each client has had so far."""
         self._uninterrupted = UninterruptedTasks(
             model, lambda pace: self._link(pace, self._model_bytes)
         )
-        self._timers: dict[str, float] = {}
 
     def _open_world(self) -> Iterator[Event]:
         """Who is there at the start, and the start itself.
@@ -130,12 +126,15 @@ class World:
         """
         presence, clients = self._fleet.presence, range(len(self._samples))
         for client in clients:
-            self._online[client] = presence.online_at_start(client)
             self._plan_switch(client, 0.0)
         for client in clients:
-            if self._online[client]:
+            if presence.online_at_start(client):
                 yield self._joined(client, 0.0)
         yield Started(0.0)
+
+    def attach(self, books: Books) -> None:
+        """The books of the run, to be read: which tasks are open, who is online."""
+        self._books = books
 
     def tick_at(self, at: float) -> None:
         """Ask for a Tick, which comes after everything else of that time."""
@@ -163,15 +162,11 @@ class World:
                 return None
             at, entry = due
             match entry:  # what happens most often comes first
-                case Arrived():
-                    if self._close(entry.client, entry.task):
-                        return entry
-                case Profiled():
-                    if entry.task in self._open.get(entry.client, ()):
+                case Arrived() | Profiled():
+                    if entry.task in self._books.open:
                         return entry
                 case Timer(name=name):
-                    if self._timers.get(name) == at:
-                        del self._timers[name]
+                    if self._books.timers.get(name) == at:
                         return entry
                 case Tick():
                     self._ticks -= 1
@@ -179,8 +174,8 @@ class World:
                 case _Switch(client=client):
                     self._switch(client, at)
                 case Failed():
-                    if self._close(entry.client, entry.task):
-                        self.learner.forget(entry.task)
+                    if entry.task in self._books.open:
+                        self._forget(entry.task)
                         return entry
                 case _:
                     return entry
@@ -194,25 +189,26 @@ class World:
 
     def _switch(self, client: int, at: float) -> None:
         self._plan_switch(client, at)
-        self._online[client] = not self._online[client]
-        if self._online[client]:
+        if not self._books.clients.is_online(client):
             self._now_due.append(self._joined(client, at))
             return
         self._now_due.append(Left(at, client))
-        for task in sorted(self._open.pop(client, ())):
-            self._probed.pop(task, None)
-            self.learner.forget(task)
+        for task in sorted(self._books.tasks_of(client)):
+            self._forget(task)
             self._now_due.append(Failed(at, client, task, "the client left"))
 
     def _joined(self, client: int, at: float) -> Joined:
-        samples, _ = self._data(client, at)
+        samples, _ = self._data(client, at, self._books.version())
         return Joined(at, client, samples, None if self._stream is None else self._stream.most(client))
 
-    def _data(self, client: int, at: float) -> tuple[int, int | None]:
-        """Samples that a client holds, and how many have come to it where data arrives over time."""
+    def _data(self, client: int, at: float, version: int) -> tuple[int, int | None]:
+        """Samples that a client holds, and how many have come to it where data arrives over time.
+
+        version: of the global model.
+        """
         if self._stream is None:
             return self._samples[client], None
-        seen = self._stream.arrived(client, self._version, at)
+        seen = self._stream.arrived(client, version, at)
         return self._stream.count(client, seen), seen
 
     # Commands
@@ -228,22 +224,14 @@ class World:
             case Probe():
                 task = self._probed[command.task] = self._begin(command, at)
                 self._probe(command, task)
-            case Cancel(task=number):
-                self._close(command.client, number)
-                self.learner.forget(number)
-            case Drop(task=number):
-                self.learner.forget(number)
+            case Cancel(task=number) | Drop(task=number):
+                self._forget(number)
             case SetTimer(name=name, at=when):
-                self._timers[name] = when
                 self._agenda.put(when, Kind.TIMER, Timer(when, name))
-            case CancelTimer(name=name):
-                self._timers.pop(name, None)
-            case Aggregate(slot=slot):
+            case Aggregate():
                 self.learner.aggregate(command)
-                self._version += slot == GLOBAL
-            case Blend(slot=slot):
+            case Blend():
                 self.learner.blend(command)
-                self._version += slot == GLOBAL
             case Measure(request=request):
                 self._answer(at, request, self.learner.measure(command))
             case Evaluate(request=request, slot=slot):
@@ -267,7 +255,7 @@ class World:
         thin = None if share is None else self._model.width(share)
         whole = self._link(pace, self._model_bytes)
         way = whole if thin is None else self._link(pace, thin.bytes)
-        data = self._data(client, at)
+        data = self._data(client, at, self._version_at(command))
         task = _Task(command, counter, at, at + way.down_s, pace, whole, way, *data, thin)
         task_s = way.down_s + task.samples * _thinned(pace, thin).sample_s + way.up_s
         self._opened(command, counter, at, task_s)
@@ -276,8 +264,6 @@ class World:
     def _opened(self, command: Probe | Train, counter: int, at: float, task_s: float) -> None:
         """Note a task, which may end early: its client drops out somewhere in its task_s."""
         client, number = command.client, command.task
-        tasks = self._open.get(client)
-        self._open[client] = (number,) if tasks is None else (*tasks, number)
         self.learner.opened(command)
         if self._faithful:
             return
@@ -295,18 +281,14 @@ class World:
             )
         self._agenda.put(event.at, CLIENT, event)
 
-    def _close(self, client: int, number: int) -> bool:
-        """The task is over; False: it was already."""
-        tasks = self._open.get(client)
-        if tasks is None or number not in tasks:
-            return False
-        if self._probed:
-            self._probed.pop(number, None)
-        if len(tasks) > 1:
-            self._open[client] = tuple(task for task in tasks if task != number)
-        else:
-            del self._open[client]
-        return True
+    def _forget(self, number: int) -> None:
+        """A task comes to nothing."""
+        self._probed.pop(number, None)
+        self.learner.forget(number)
+
+    def _version_at(self, command: Probe | Train) -> int:
+        """Version of the global model when a command was given; others have followed since."""
+        return command.version if command.slot == GLOBAL else self._books.version()
 
     def _probe(self, command: Probe, task: _Task) -> None:
         batches = batches_of(command.batch_size, task.samples)
@@ -346,7 +328,7 @@ class World:
         counter = self._counters[client]
         self._counters[client] = counter + 1
         pace = self._fleet.pace(client, counter)
-        held, seen = self._data(client, at)
+        held, seen = self._data(client, at, self._version_at(command))
         known = self._uninterrupted.of(work, held, pace)
         download_s, training_s, upload_s, result, up_bytes, rates = known
         self._opened(command, counter, at, download_s + held * pace.sample_s + rates.up_s)

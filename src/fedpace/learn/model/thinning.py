@@ -14,8 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
-from fedpace.core.rounding import TOLERANCE
 from fedpace.learn.model.layers import Layout
 
 NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)

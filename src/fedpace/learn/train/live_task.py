@@ -7,8 +7,7 @@ from statistics import fmean, median
 import torch
 from torch import Tensor
 
-from fedpace.core.commands import Work
-from fedpace.core.rounding import TOLERANCE
+from fedpace.core.commands import TOLERANCE, Work
 from fedpace.learn.model.layers import Bound
 from fedpace.learn.model.stopped import backward_until
 from fedpace.learn.model.weights import Weights

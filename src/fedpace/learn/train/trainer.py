@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.events import TaskResult
 from fedpace.core.model import ModelProfile
+from fedpace.core.policy import step_size
 from fedpace.core.random.keyed import generator, torch_seed
-from fedpace.core.schedule import step_size
 from fedpace.data.streams import Stream
 from fedpace.learn.device import at_work, drawing, open_device, upload
 from fedpace.learn.memory import keep_freed_memory

@@ -14,6 +14,7 @@ from typing import Annotated, Literal, TypeVar
 import numpy as np
 
 from fedpace.core.commands import (
+    TOLERANCE,
     Aggregate,
     Cancel,
     CancelTimer,
@@ -26,10 +27,8 @@ from fedpace.core.commands import (
     Work,
 )
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Measured, Rates, Started, Timer
+from fedpace.core.events import Arrived, Failed, Joined, Measured, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.core.roster import Roster
-from fedpace.core.rounding import TOLERANCE
 from fedpace.planning.reach import missed_chances_of_model
 from fedpace.policies.shared.answers import Estimate, by_client
 from fedpace.policies.shared.medians import Medians
@@ -116,19 +115,16 @@ class Layered(Policy[S]):
                 f"set train.steps instead"
             )
         self.local_steps = context.steps or 1
-        self.roster = Roster()
         self.speeds: dict[int, Speed] = {}
-        self.version = 0
         self.notes: list[Note] = []
         """Said before the next round begins."""
         self.steady = times == "steady"
         self.estimates: dict[Estimate, dict[int, float]] = {}
         self._averaging, self._measure = averaging, measure
         self._warm_up_s, self._give_up_s = warm_up_s, give_up_s
-        self._started = self._over = self._overdue = False
+        self._over = self._overdue = False
         self._running: Round | None = None
         self._asked_at = 0.0
-        self._open: dict[int, int] = {}
         self._batch: dict[int, int] = {}
         """Client -> samples of a step, as it was given last."""
         self._usual: Medians | None = None
@@ -149,28 +145,19 @@ class Layered(Policy[S]):
     # What happens
 
     def on_started(self, event: Started) -> Commands:
-        self._started = True
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self.roster.join(event.client, event.samples, event.most)
-        idle = not self._open and not self._arrived and self._running is None
-        return self._begin(event.at) if self._started and idle and not self._over else ()
-
-    def on_left(self, event: Left) -> Commands:
-        self.roster.leave(event.client)
-        return ()
+        idle = not self.books.open and not self._arrived and self._running is None
+        return self._begin(event.at) if self.books.started and idle and not self._over else ()
 
     def on_arrived(self, event: Arrived) -> Commands:
-        self.roster.hear(event.client, event.result.seen)
-        del self._open[event.client]
         self._silent.pop(event.client, None)
         self._arrived.append(event)
         self._learn(event.client, event.rates)
         return self._warm_up_over(event.at)
 
     def on_failed(self, event: Failed) -> Commands:
-        del self._open[event.client]
         self._came_to_nothing(event.client)
         return self._warm_up_over(event.at)
 
@@ -190,12 +177,12 @@ class Layered(Policy[S]):
     # A round begins
 
     def _begin(self, at: float) -> Iterator[Command]:
-        clients = self.roster.online
+        clients = self.books.clients.online
         if not clients:
             self._running = None
             return
         round_: Round | None = None
-        if self.version:
+        if self.books.version():
             decided = self.next_round(at)
             yield from self.notes
             self.notes.clear()
@@ -206,10 +193,9 @@ class Layered(Policy[S]):
             round_ = decided
         self._running, self._asked_at = round_, at
         for client in clients:
-            self._open[client] = self.new_task()
             work = self._work_of(client, round_, at)
             self._batch[client] = work.batch_size
-            yield Train(client, self._open[client], self.version, work)
+            yield Train(client, self.new_task(), self.books.version(), work)
         if round_ is None:
             self._overdue = False
             yield SetTimer(END, at + self._warm_up_s)
@@ -259,7 +245,7 @@ class Layered(Policy[S]):
         """End a warm-up if all are there, or if time is up and one is; others go by their deadline."""
         if self._running is not None:
             return ()
-        if self._open and not (self._overdue and self._arrived):
+        if self.books.open and not (self._overdue and self._arrived):
             if self._overdue and self._give_up_s is not None:
                 return (SetTimer(END, max(self._give_up_s, at)),)
             return ()
@@ -267,10 +253,10 @@ class Layered(Policy[S]):
 
     def _end(self, at: float) -> Iterator[Command]:
         yield CancelTimer(END)
-        for client, task in self._open.items():
-            yield Cancel(client, task, "late")
-            self._was_late(client, at)
-        self._open, self._usual = {}, None
+        for task, given in list(self.books.open.items()):
+            yield Cancel(given.command.client, task, "late")
+            self._was_late(given.command.client, at)
+        self._usual = None
         if self._running is None and self._measure:
             for what in self._measure:
                 request = len(self._requests) + 1
@@ -297,7 +283,6 @@ class Layered(Policy[S]):
             tuple(self._weight(update.client) for update in self._arrived),
             missed=None if missed is None else tuple(missed),
         )
-        self.version += 1
         self._arrived, self._chances, self._running = [], None, None
         yield from self._begin(at)
 
@@ -316,12 +301,12 @@ class Layered(Policy[S]):
             yield Note(f"no layer is {what} by chance: times are taken to be steady from now on")
 
     def _weight(self, client: int) -> float:
-        return float(self.roster.samples(client)) if self._averaging.weigh == "samples" else 1.0
+        return float(self.books.clients.samples(client)) if self._averaging.weigh == "samples" else 1.0
 
     # What is known
 
     def _learn(self, client: int, rates: Rates) -> None:
-        size = min(self._batch[client], self.roster.held(client))
+        size = min(self._batch[client], self.books.clients.held(client))
         new = Speed(
             self.context.model.depth * size / max(rates.batch_s, 1e-12), rates.down_s, rates.up_s
         )
@@ -358,7 +343,7 @@ class Layered(Policy[S]):
 
     def _as_usual(self, client: int, seconds: float) -> Speed:
         """As clients are that have delivered, but too slow for one batch in so many seconds."""
-        size = min(self._batch[client], self.roster.held(client))
+        size = min(self._batch[client], self.books.clients.held(client))
         most = self.context.model.depth * size / seconds
         if self._usual is None:
             self._usual = Medians(_numbers(one) for one in self.speeds.values() if not one.guessed)

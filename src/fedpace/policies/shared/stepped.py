@@ -16,13 +16,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, TypeVar
 
-from fedpace.core.budget import Ledger
-from fedpace.core.commands import Aggregate, Command, Finish, Measure, Note, Train, Work
+from fedpace.core.commands import TOLERANCE, Aggregate, Command, Finish, Measure, Note, Train, Work
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Measured, Started
+from fedpace.core.events import Arrived, Failed, Joined, Measured, Started
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.core.roster import Roster
-from fedpace.core.rounding import TOLERANCE
 from fedpace.policies.shared.answers import Estimate, by_client
 
 S = TypeVar("S")
@@ -114,17 +111,12 @@ class Stepped(Policy[S]):
         self.devices: dict[int, Device] = {}
         self.notes: list[Note] = []
         """Said before the next round begins."""
-        self.ledger = Ledger(context.budget)
-        self.version = 0
-        self._roster = Roster()
         self._measure = measure
-        self._started = self._over = False
-        self._asked = False
+        self._over = self._asked = False
         self._began = 0.0
         self._foretold_s: float | None = None
         self._later: deque[float] = deque(maxlen=_ROUNDS)
         """By what factor the last rounds took longer than foretold."""
-        self._open: dict[int, int] = {}
         self._work: dict[int, Work] = {}
         self._arrived: list[Arrived] = []
         self._requests: dict[int, Estimate] = {}
@@ -155,18 +147,10 @@ class Stepped(Policy[S]):
 
     # What happens
 
-    def handle(self, event: Event) -> Commands:
-        self.ledger.hear(event)
-        for command in super().handle(event):
-            self.ledger.pay(command)
-            yield command
-
     def on_started(self, event: Started) -> Commands:
-        self._started = True
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples)
         known = self.devices.get(event.client)
         most = event.most or event.samples
         self.devices[event.client] = (
@@ -174,21 +158,15 @@ class Stepped(Policy[S]):
             if known is None
             else replace(known, samples=max(event.samples, known.samples), most=most)
         )
-        idle = not self._open and not self._arrived
-        return self._begin(event.at) if self._started and idle and not self._over else ()
-
-    def on_left(self, event: Left) -> Commands:
-        self._roster.leave(event.client)
-        return ()
+        idle = not self.books.open and not self._arrived
+        return self._begin(event.at) if self.books.started and idle and not self._over else ()
 
     def on_arrived(self, event: Arrived) -> Commands:
-        del self._open[event.client]
         self._arrived.append(event)
         self._observe(event)
         return self._end_or_wait(event.at)
 
     def on_failed(self, event: Failed) -> Commands:
-        del self._open[event.client]
         return self._end_or_wait(event.at)
 
     def on_measured(self, event: Measured) -> Commands:
@@ -202,7 +180,7 @@ class Stepped(Policy[S]):
     # A round
 
     def _begin(self, at: float) -> Iterator[Command]:
-        clients = self._roster.online
+        clients = self.books.clients.online
         if not clients:
             return
         self._asked = self.asks()
@@ -228,20 +206,21 @@ class Stepped(Policy[S]):
             for size in set(decided.batches.values())
         }
         for client in clients:
-            self._open[client] = self.new_task()
             self._work[client] = works[decided.batches[client]]
-            yield Train(client, self._open[client], self.version, self._work[client])
+            yield Train(client, self.new_task(), self.books.version(), self._work[client])
 
     def _trimmed(self, round_: Round, at: float) -> Round | Finish:
         """With as many steps as time and money allow."""
         budget = self.context.budget
         step_money = sum(budget.of(client) * size for client, size in round_.batches.items())
-        money_left = self.ledger.left - budget.round_cost
+        money_left = self.books.ledger.left - budget.round_cost
         tau = round_.tau
         if money_left < 0 or step_money * tau > money_left * (1 + TOLERANCE):
             tau = int(money_left * (1 + TOLERANCE) / step_money) if money_left > 0 else 0
             if tau < 1:
-                return Finish(f"the money is spent: {self.ledger.left:.6g} is left, a round costs more")
+                return Finish(
+                    f"the money is spent: {self.books.ledger.left:.6g} is left, a round costs more"
+                )
         if budget.time_s is not None:
             if self._steps_in(self.left_s(at), round_) < 1:
                 left_s = budget.time_s - at
@@ -274,7 +253,7 @@ class Stepped(Policy[S]):
         return Round(round_.tau, batches)
 
     def _end_or_wait(self, at: float) -> Commands:
-        if self._open:
+        if self.books.open:
             return ()
         if self._foretold_s and self._arrived:
             self._later.append(max((at - self._began) / self._foretold_s, 1.0))
@@ -291,7 +270,6 @@ class Stepped(Policy[S]):
 
     def _aggregate(self, at: float) -> Iterator[Command]:
         yield Aggregate(tuple(update.task for update in self._arrived), self._weights())
-        self.version += 1
         self._arrived = []
         yield from self._begin(at)
 

@@ -94,8 +94,8 @@ class Tiers:
         self._free[self._tier[client]] -= 1
 
     def round_of(self, client: int) -> int:
-        """The tier in whose round a client is."""
-        return self._round[client]
+        """The tier in whose round a client is; 0: in none."""
+        return self._round[client] if client < len(self._round) else 0
 
     def release(self, client: int) -> None:
         """A client is in no round any more."""

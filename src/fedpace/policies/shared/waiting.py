@@ -18,9 +18,8 @@ from fedpace.core.commands import (
     Work,
 )
 from fedpace.core.errors import ConfigError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Started, Timer
+from fedpace.core.events import Arrived, Failed, Joined, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.core.roster import Roster
 from fedpace.policies.shared.checks import resolve
 
 S = TypeVar("S")
@@ -51,10 +50,8 @@ class Waiting(Policy[S]):
             )
         self.asked = self.n
         self._deadline_s, self._quorum = deadline_s, quorum
-        self._roster = Roster()
-        self._version = self._draws = 0
-        self._started = self._in_round = self._overdue = False
-        self._open: dict[int, int] = {}
+        self._draws = 0
+        self._in_round = self._overdue = False
         self._arrived: list[Arrived] = []
 
     def works(self, clients: list[int]) -> Iterable[Work]:
@@ -65,30 +62,20 @@ class Waiting(Policy[S]):
         """Hear that a client was not there when its round ended."""
 
     def on_started(self, event: Started) -> Commands:
-        self._started = True
         return self._begin(event.at)
 
     def on_joined(self, event: Joined) -> Commands:
-        self._roster.join(event.client, event.samples, event.most)
-        if not self._started:
+        if not self.books.started:
             return ()
         if not self._in_round:
             return self._begin(event.at)
-        return () if self._open else self._ask(1)
-
-    def on_left(self, event: Left) -> Commands:
-        self._roster.leave(event.client)
-        return ()
+        return () if self.books.open else self._ask(1)
 
     def on_arrived(self, event: Arrived) -> Commands:
-        self._roster.hear(event.client, event.result.seen)
-        del self._open[event.client]
         self._arrived.append(event)
         return self._end_or_wait(event.at)
 
     def on_failed(self, event: Failed) -> Commands:
-        del self._open[event.client]
-        self._roster.release(event.client)
         return self._end_or_wait(event.at)
 
     def on_timer(self, event: Timer) -> Commands:
@@ -96,7 +83,7 @@ class Waiting(Policy[S]):
         return self._end_or_wait(event.at)
 
     def _begin(self, at: float) -> Iterator[Command]:
-        self._in_round = self._roster.idle > 0
+        self._in_round = self.books.clients.idle > 0
         if not self._in_round:
             return
         self._overdue = False
@@ -106,16 +93,17 @@ class Waiting(Policy[S]):
 
     def _ask(self, count: int) -> Iterator[Command]:
         self._draws += 1
-        clients = self._roster.draw(count, self.generator("sample", self._draws))
+        there = [update.client for update in self._arrived]
+        rng = self.generator("sample", self._draws)
+        clients = self.books.clients.draw(count, rng, but=there)
         for client, work in zip(clients, self.works(clients), strict=True):
-            self._open[client] = self.new_task()
-            yield Train(client, self._open[client], self._version, work)
+            yield Train(client, self.new_task(), self.books.version(), work)
 
     def _end_or_wait(self, at: float) -> Commands:
         here = len(self._arrived)
         if here >= self.n or (self._overdue and here >= self._quorum):
             return self._end(at)
-        if self._open:
+        if self.books.open:
             return ()
         # Everybody has arrived or failed.
         if here >= max(self._quorum, 1):
@@ -124,18 +112,15 @@ class Waiting(Policy[S]):
 
     def _end(self, at: float) -> Iterator[Command]:
         yield CancelTimer(DEADLINE)
-        for client, task in self._open.items():
+        for task, given in list(self.books.open.items()):
+            client = given.command.client
             yield Cancel(client, task, "late" if self._overdue else "enough others arrived")
-            self._roster.release(client)
             self.was_late(client)
-        for update in self._arrived:
-            self._roster.release(update.client)
         if not self._arrived:
             yield Note("empty round: nobody arrived")
         yield Aggregate(
             tuple(update.task for update in self._arrived),
-            tuple(float(self._roster.samples(update.client)) for update in self._arrived),
+            tuple(float(self.books.clients.samples(update.client)) for update in self._arrived),
         )
-        self._version += 1
-        self._open, self._arrived = {}, []
+        self._arrived = []
         yield from self._begin(at)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedpace.core.schedule import step_size
+from fedpace.core.policy import step_size
 from fedpace.learn.many.executor import Jobs
 from fedpace.learn.many.stacks.plan import JobKind
 from fedpace.learn.settings import TrainSettings

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fedpace.core.schedule import step_size
+from fedpace.core.policy import step_size
 from fedpace.learn.device import at_work, open_device, upload
 from fedpace.learn.many.executor import Jobs
 from fedpace.learn.many.stacks.stack import IGNORED, Stack, StackBatch, places_of

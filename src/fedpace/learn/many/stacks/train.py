@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedpace.core.schedule import step_size
+from fedpace.core.policy import step_size
 from fedpace.learn.device import at_work, open_device
 from fedpace.learn.many.executor import Jobs
 from fedpace.learn.many.stacks.plan import StackPlan

@@ -3,9 +3,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedpace.core.books import Roster
 from fedpace.core.random import keyed as seeds
 from fedpace.core.random.series import Series
-from fedpace.core.roster import Roster
+
+
+def drawn(roster, count, rng):
+    """Draw clients, and give them something to do."""
+    clients = roster.draw(count, rng)
+    for client in clients:
+        roster.occupy(client)
+    return clients
 
 
 def full(clients: range) -> Roster:
@@ -18,8 +26,8 @@ def full(clients: range) -> Roster:
 @pytest.mark.parametrize("count", [1, 5, 40, 99, 100])
 def test_a_draw_takes_distinct_free_clients_out_of_the_next_draw(count):
     roster = full(range(100))
-    first = roster.draw(count, np.random.default_rng(0))
-    rest = roster.draw(1000, np.random.default_rng(1))
+    first = drawn(roster, count, np.random.default_rng(0))
+    rest = drawn(roster, 1000, np.random.default_rng(1))
     assert len(set(first)) == count
     assert sorted(first + rest) == list(range(100))
     assert roster.idle == 0
@@ -27,7 +35,7 @@ def test_a_draw_takes_distinct_free_clients_out_of_the_next_draw(count):
 
 def test_a_draw_does_not_depend_on_the_order_in_which_clients_became_free():
     one, other = full(range(50)), full(range(49, -1, -1))
-    for client in one.draw(50, np.random.default_rng(0)):
+    for client in drawn(one, 50, np.random.default_rng(0)):
         one.release(client)
     assert one.draw(7, np.random.default_rng(2)) == other.draw(7, np.random.default_rng(2))
 
@@ -72,16 +80,16 @@ def test_whatever_happens_a_draw_is_the_one_of_all_that_are_free(steps):
             roster.leave(value)
             online.discard(value)
             free.discard(value)
-        elif step == "r":
+        elif step == "r" and value in known:
             roster.release(value)
             free |= {value} & online
         elif step == "d":
             count = value % 4
             expected = drawn_one_by_one(known, free, count, np.random.default_rng(number))
-            assert roster.draw(count, np.random.default_rng(number)) == expected
+            assert drawn(roster, count, np.random.default_rng(number)) == expected
             free -= set(expected)
         assert (roster.idle, roster.online) == (len(free), sorted(online))
-        assert all((client in roster) == (client in online) for client in range(35))
+        assert all(roster.is_online(client) == (client in online) for client in range(-2, 35))
 
 
 def test_a_client_that_left_cannot_be_released_into_the_draw():
@@ -103,7 +111,7 @@ def test_shares_are_of_the_samples_online_and_samples_are_remembered():
     roster.leave(2)
     roster.leave(2)
     assert roster.share(1) == 0.75
-    assert (roster.samples(2), 2 in roster, roster.online) == (600, False, [0, 1])
+    assert (roster.samples(2), roster.is_online(2), roster.online) == (600, False, [0, 1])
     roster.join(2, 400)
     assert roster.share(2) == 0.5
 
@@ -140,7 +148,17 @@ def test_a_client_that_comes_back_has_got_what_it_had_told_of_and_more():
 def test_the_nth_draw_is_the_one_that_the_nth_generator_gives(clients, busy, count, number):
     one, other = full(range(clients)), full(range(clients))
     for roster in (one, other):
-        roster.draw(busy, np.random.default_rng(number))
+        drawn(roster, busy, np.random.default_rng(number))
     expected = other.draw(count, seeds.generator(1, "sample", number))
     assert one.draw_nth(count, Series(1, "sample"), number) == expected
-    assert one.idle == other.idle
+
+
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(0, 12))
+def test_a_draw_leaves_out_those_that_it_is_told_to(busy, barred, count):
+    one, other = full(range(31)), full(range(31))
+    for client in busy:
+        one.occupy(client)
+    for client in busy | barred:
+        other.occupy(client)
+    expected = other.draw(count, np.random.default_rng(count))
+    assert one.draw(count, np.random.default_rng(count), but=barred) == expected

@@ -21,7 +21,7 @@ def listed(shares):
 
 
 def test_shares_are_as_the_list_of_arrays_that_they_are_made_of():
-    shares = Shares.of(PLAIN)
+    shares = Shares.from_arrays(PLAIN)
     assert len(shares) == 4
     assert listed(shares) == listed(PLAIN)
     assert listed(shares[1:3]) == listed(PLAIN[1:3])
@@ -30,25 +30,25 @@ def test_shares_are_as_the_list_of_arrays_that_they_are_made_of():
     assert shares.clients.tolist() == [0, 0, 1, 3, 3, 3]
     with pytest.raises(IndexError):
         shares[4]
-    assert Shares.of(shares) is shares
-    assert listed(Shares.of([])) == []
+    assert Shares.from_arrays(shares) is shares
+    assert listed(Shares.from_arrays([])) == []
 
 
 def test_a_share_is_a_view_and_all_of_it_survives_the_way_to_another_process():
-    shares = Shares.of(PLAIN)
+    shares = Shares.from_arrays(PLAIN)
     assert all(np.shares_memory(share, shares.places) for share in shares if len(share))
     assert listed(pickle.loads(pickle.dumps(shares))) == listed(PLAIN)
 
 
 def test_shares_are_made_of_any_integers():
     mixed = [np.array([1], dtype=np.uint64), np.array([0, 2], dtype=np.int16), np.array([])]
-    assert Shares.of(mixed).places.dtype == np.int64
-    assert listed(Shares.of(mixed)) == [[1], [0, 2], []]
+    assert Shares.from_arrays(mixed).places.dtype == np.int64
+    assert listed(Shares.from_arrays(mixed)) == [[1], [0, 2], []]
 
 
 @given(st.lists(st.integers(0, 5), max_size=40))
 def test_the_samples_of_an_owner_are_in_order(owners):
-    shares = Shares.owned(np.array(owners, dtype=np.int64), clients=6)
+    shares = Shares.from_owners(np.array(owners, dtype=np.int64), clients=6)
     assert listed(shares) == [[place for place, one in enumerate(owners) if one == c] for c in range(6)]
 
 
@@ -105,7 +105,7 @@ def test_equal_shares_are_those_of_an_order_that_is_split(clients):
 def test_samples_arrive_in_the_order_that_each_client_draws_for_itself(content):
     draw = np.random.default_rng(0)
     labels = draw.integers(CLASSES, size=3000)
-    shares = Shares.owned(draw.integers(1200, size=3000), 1200)
+    shares = Shares.from_owners(draw.integers(1200, size=3000), 1200)
     turns = generator(9, "stream.classes").permutation(CLASSES)
     plain = []
     for client, share in enumerate(shares):
@@ -116,7 +116,7 @@ def test_samples_arrive_in_the_order_that_each_client_draws_for_itself(content):
 
 
 def test_a_million_shares_are_checked_at_once_and_the_first_fault_is_told():
-    shares = Shares.cut(np.arange(10**6)[::-1].copy(), np.ones(10**6, dtype=np.int64))
+    shares = Shares.from_sizes(np.arange(10**6)[::-1].copy(), np.ones(10**6, dtype=np.int64))
     check_partition(shares, 10**6)
     shares.places[5] = shares.places[3]
     with pytest.raises(ConfigError, match="sample 999996 is given to client 3 and to client 5"):

@@ -181,7 +181,7 @@ def test_a_hundred_thousand_clients_take_no_more_than_arrays() -> None:
         ({"mean_off_s": math.inf}, "mean_off_s is inf"),
         ({"presence": "sometimes"}, "presence is 'sometimes'"),
         ({"presence": "trace"}, "presence_file is not set"),
-        ({"layer_times": "normal"}, "layer_times is 'normal'; set it to 'steady' or 'exponential'"),
+        ({"layer_times": "normal"}, "layer_times is 'normal'; set it to steady or exponential"),
         ({"free_links": True, "latency_s": 0.1}, "set latency_s to 0 or free_links to false"),
     ],
 )

@@ -56,7 +56,7 @@ def list_(root: Root = None) -> None:
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         table.add_column(no_wrap=True, style="cyan")
         table.add_column()
-        table.add_row(found.state, Text(_standing(dataset, found)))
+        table.add_row(found.state, Text(_describe(dataset, found)))
         table.add_row("licence", Text(dataset.licence))
         table.add_row("cite", Text(dataset.citation))
         console.print()
@@ -77,19 +77,19 @@ def verify_(
     """
     base = data_root(root)
     complaints: list[str] = []
-    for dataset in _chosen(names or catalogue.DATASETS):
-        with _bars(at_least=SHOWN_FROM, stay=False) as bars:
+    for dataset in _find_all(names or catalogue.DATASETS):
+        with _file_bars(at_least=SHOWN_FROM, stay=False) as bars:
             found = inspect_dataset(dataset, base, progress=bars)
         state = "verified" if found.form is not None else found.state
-        say(f"{dataset.name}: {state}, {_standing(dataset, found)}")
-        complaints += _broken(dataset, found)
+        say(f"{dataset.name}: {state}, {_describe(dataset, found)}")
+        complaints += _complaints(dataset, found)
         absent = [path.name for path in found.lacking if path not in found.broken]
         if absent and (found.state == "partial" or (names and found.state == "missing")):
             complaints.append(
                 f"{dataset.name} is {found.state}: there is no {', '.join(absent)} in "
                 f"{found.folder}; run `fedpace data fetch {dataset.name}`"
             )
-    _end(complaints)
+    _exit_with(complaints)
 
 
 @app.command("fetch")
@@ -103,9 +103,9 @@ def fetch_(
     """
     base = data_root(root)
     complaints: list[str] = []
-    for dataset in _chosen(names):
+    for dataset in _find_all(names):
         try:
-            with _bars() as bars:
+            with _file_bars() as bars:
                 fetched = fetch(dataset, base, bars)
         except FetchError as error:
             complaints.append(str(error))
@@ -114,17 +114,17 @@ def fetch_(
             complain("stopped; what came is kept, and the same command resumes it")
             raise typer.Exit(130) from None
         found = inspect_dataset(dataset, base)
-        say(f"{dataset.name}: {_standing(dataset, found)}{'' if fetched else ', was there already'}")
+        say(f"{dataset.name}: {_describe(dataset, found)}{'' if fetched else ', was there already'}")
         # One that is broken may be read before what was fetched.
-        complaints += _broken(dataset, found)
-    _end(complaints)
+        complaints += _complaints(dataset, found)
+    _exit_with(complaints)
 
 
-def _chosen(names: Iterable[str]) -> list[KnownDataset]:
+def _find_all(names: Iterable[str]) -> list[KnownDataset]:
     return [find_dataset(name) for name in dict.fromkeys(names)]
 
 
-def _standing(dataset: KnownDataset, found: DatasetStatus) -> str:
+def _describe(dataset: KnownDataset, found: DatasetStatus) -> str:
     if found.form is not None:
         return f"{found.form.what}, {_size(found.form.bytes)} in {found.folder}"
     if found.state == "missing":
@@ -140,7 +140,7 @@ def _size(count: int) -> str:
     return f"{count / unit:.1f} {name}"
 
 
-def _broken(dataset: KnownDataset, found: DatasetStatus) -> list[str]:
+def _complaints(dataset: KnownDataset, found: DatasetStatus) -> list[str]:
     official = dataset.official.paths(found.root).values()
     return [
         f"{path} {fault}; "
@@ -150,7 +150,7 @@ def _broken(dataset: KnownDataset, found: DatasetStatus) -> list[str]:
 
 
 @contextmanager
-def _bars(at_least: int = 0, stay: bool = True) -> Iterator[Callable[[str, int, int], None]]:
+def _file_bars(at_least: int = 0, stay: bool = True) -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each file of `at_least` bytes; stay: leave them on the screen when all is done."""
     console = Console(stderr=True)
     progress = Progress(
@@ -180,7 +180,7 @@ def _bars(at_least: int = 0, stay: bool = True) -> Iterator[Callable[[str, int, 
             progress.stop()
 
 
-def _end(complaints: list[str]) -> None:
+def _exit_with(complaints: list[str]) -> None:
     for complaint in complaints:
         complain(complaint)
     if complaints:

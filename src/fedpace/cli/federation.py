@@ -87,7 +87,7 @@ def serve(
         listen,
         gate=gate,
         out=folder,
-        task=None if task is None else federation.find_task(_local(task), "server"),
+        task=None if task is None else federation.find_task(_importable(task), "server"),
         policy=label,
         device=device,
         resume=resume,
@@ -128,7 +128,7 @@ def join(
     known = name or (None if shown is None else shown.name)
     if known is None:
         raise ConfigError("--name is not set; give the name that the server is to know this client by")
-    made = federation.find_task(_local(task), known)
+    made = federation.find_task(_importable(task), known)
     reason = federation.join(
         address,
         known,
@@ -155,17 +155,17 @@ def status(
         from fedpace.runs.federation import ask_status
     shown = _client_keys(keys, insecure)
 
-    def drawn() -> Group:
-        return _drawn(asyncio.run(ask_status(address, shown)))
+    def ask() -> Group:
+        return _status_table(asyncio.run(ask_status(address, shown)))
 
     console = Console()
     if watch is None:
-        console.print(drawn())
+        console.print(ask())
         return
-    with Live(drawn(), console=console, auto_refresh=False) as live:
+    with Live(ask(), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(watch)
-            live.update(drawn(), refresh=True)
+            live.update(ask(), refresh=True)
 
 
 def log_to_stderr(verbose: bool) -> None:
@@ -202,13 +202,13 @@ def _key_folder(keys: Path | None, insecure: bool) -> Path | None:
     return None if insecure else keys or Path("keys")
 
 
-def _local(path: str) -> str:
+def _importable(path: str) -> str:
     """Let modules in the current folder be named."""
     sys.path.insert(0, str(Path.cwd()))
     return path
 
 
-def _drawn(reply: Any) -> Group:
+def _status_table(reply: Any) -> Group:
     accuracy = f", accuracy {reply.accuracy:.3f}" if reply.HasField("accuracy") else ""
     head = f"{reply.name}: {reply.policy}, {reply.state}, round {reply.round}, "
     head += f"{reply.now_s:.0f} s{accuracy}"

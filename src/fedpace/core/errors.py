@@ -6,6 +6,7 @@ A message says what was wrong, what was expected and what to do about it.
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 class FedpaceError(Exception):
@@ -40,6 +41,15 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     names = sorted(known)
     hint = nearest(name, names)
     return ConfigError(f"there is no {kind} {name!r}{hint}; known are {', '.join(names) or 'none'}")
+
+
+def check_choices(settings: Any) -> None:
+    """ConfigError unless every field of a Literal type has one of its values."""
+    for name, hint in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            *others, last = get_args(hint)
+            raise ConfigError(f"{name} is {value!r}; set it to {', '.join(others)} or {last}")
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def divide_by_proportions(
     owners = np.empty(len(labels), dtype=np.int64)
     for row, label in zip(counts, classes, strict=True):
         owners[rng.permutation(np.flatnonzero(labels == label))] = np.repeat(np.arange(clients), row)
-    return Shares.owned(owners, clients)
+    return Shares.from_owners(owners, clients)
 
 
 def check_feasible(samples: int, clients: int, min_samples: int) -> None:

@@ -9,14 +9,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, check_choices
 from fedpace.core.random import keyed as seeds
 from fedpace.data.dataset import Labels
 from fedpace.data.divide import check_feasible
 from fedpace.data.shares import Share, Shares
 from fedpace.data.skews import by_class, check_alpha, check_classes, dirichlet, dual_dirichlet
-
-KINDS = ("iid", "dirichlet", "class", "dual-dirichlet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,7 @@ class PartitionSettings:
     ] = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(
-                f"kind is {self.kind!r}; set it to {', '.join(KINDS[:-1])} or {KINDS[-1]}"
-            )
+        check_choices(self)
         for name in ("alpha", "size_alpha"):
             if getattr(self, name) is not None:
                 check_alpha(name, getattr(self, name))
@@ -87,12 +82,12 @@ def iid(labels: Labels, clients: int, rng: np.random.Generator, min_samples: int
     sizes[: len(labels) % clients] += 1
     owners = np.empty(len(labels), dtype=np.int64)
     owners[rng.permutation(len(labels))] = np.repeat(np.arange(clients), sizes)
-    return Shares.owned(owners, clients)
+    return Shares.from_owners(owners, clients)
 
 
 def check_partition(shares: Sequence[Share], total: int) -> None:
     """ConfigError unless each client has samples, all in 0..total-1 and none given twice."""
-    division = Shares.of(shares)
+    division = Shares.from_arrays(shares)
     places, given = division.places, np.zeros(total, dtype=np.bool_)
     within = not len(places) or (places.min() >= 0 and places.max() < total)
     if within:

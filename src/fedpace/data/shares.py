@@ -24,25 +24,25 @@ class Shares(Sequence[Share]):
         self.starts = starts
 
     @classmethod
-    def of(cls, shares: Sequence[np.ndarray]) -> "Shares":
+    def from_arrays(cls, shares: Sequence[np.ndarray]) -> "Shares":
         """From one array of integers a client; what is a Shares already stays the same."""
         if isinstance(shares, Shares):
             return shares
         places = np.concatenate([*shares, np.zeros(0, np.int64)], dtype=np.int64, casting="unsafe")
-        return cls.cut(places, np.fromiter(map(len, shares), np.int64, len(shares)))
+        return cls.from_sizes(places, np.fromiter(map(len, shares), np.int64, len(shares)))
 
     @classmethod
-    def cut(cls, places: Share, sizes: Counts) -> Self:
+    def from_sizes(cls, places: Share, sizes: Counts) -> Self:
         """The first sizes[0] places to client 0, the next sizes[1] to client 1, and so on."""
         starts = np.zeros(len(sizes) + 1, dtype=np.int64)
         np.cumsum(sizes, out=starts[1:])
         return cls(places, starts)
 
     @classmethod
-    def owned(cls, owners: npt.NDArray[np.integer], clients: int) -> Self:
+    def from_owners(cls, owners: npt.NDArray[np.integer], clients: int) -> Self:
         """By the owner of sample 0, 1, ...: everybody's samples ascending."""
         places = np.argsort(owners, kind="stable").astype(np.int64, copy=False)
-        return cls.cut(places, np.bincount(owners, minlength=clients))
+        return cls.from_sizes(places, np.bincount(owners, minlength=clients))
 
     def __len__(self) -> int:
         return len(self.starts) - 1

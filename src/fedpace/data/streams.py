@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedpace.core.commands import TOLERANCE
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, check_choices
 from fedpace.core.random import keyed as seeds
 from fedpace.core.random.series import Series
 from fedpace.data.dataset import Labels
@@ -61,10 +61,7 @@ class StreamSettings:
     ] = "reservoir"
 
     def __post_init__(self) -> None:
-        _one_of("arrival", self.arrival, ("none", "smooth", "burst", "random"))
-        _one_of("content", self.content, ("iid", "continuous"))
-        _one_of("clock", self.clock, ("rounds", "seconds"))
-        _one_of("keep", self.keep, ("reservoir", "random", "fifo"))
+        check_choices(self)
         if self.initial < 1:
             raise ConfigError(
                 f"initial is {self.initial}, but a client cannot train on nothing; set it to 1 or more"
@@ -189,7 +186,7 @@ def order_of_arrival(
     many of each class.
     """
     turns = _turns(labels, seed) if content == "continuous" else None
-    division, draws = Shares.of(shares), Series(seed, "stream.order")
+    division, draws = Shares.from_arrays(shares), Series(seed, "stream.order")
     places = np.empty_like(division.places)
     ordered = Shares(places, division.starts)
     for client, share in enumerate(division):
@@ -208,8 +205,3 @@ def _turns(labels: Labels, seed: int) -> Counts:
         )
     classes, which = np.unique(labels, return_inverse=True)
     return seeds.generator(seed, "stream.classes").permutation(len(classes))[which]
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"{name} is {value!r}; set it to {', '.join(known[:-1])} or {known[-1]}")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, check_choices
 from fedpace.fleet.checks import check_not_negative, check_positive
 
 
@@ -47,12 +47,7 @@ class Behaviour:
             raise ConfigError(
                 f"dropout is {self.dropout}; set it to 0 or more, and below 1 or no task would finish"
             )
-        if self.presence not in ("always", "on-off", "trace"):
-            raise ConfigError(f"presence is {self.presence!r}; set it to 'always', 'on-off' or 'trace'")
-        if self.layer_times not in ("steady", "exponential"):
-            raise ConfigError(
-                f"layer_times is {self.layer_times!r}; set it to 'steady' or 'exponential'"
-            )
+        check_choices(self)
         if self.presence == "trace" and self.presence_file is None:
             raise ConfigError(
                 "presence is 'trace', but presence_file is not set; name the trace's file"

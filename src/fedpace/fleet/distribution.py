@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, check_choices
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
 from fedpace.fleet.checks import check_at_least_one, check_clients, check_not_negative, check_positive
@@ -33,10 +33,7 @@ class Draw:
     def __post_init__(self) -> None:
         check_positive("mean", self.mean)
         check_not_negative("spread", self.spread)
-        if self.kind not in ("constant", "normal", "lognormal", "exponential", "uniform"):
-            raise ConfigError(
-                f"kind is {self.kind!r}; set it to constant, normal, lognormal, exponential or uniform"
-            )
+        check_choices(self)
         # Beyond these a uniform draw is negative, and a lognormal one leaves the range of floats.
         most = {"uniform": 1.0, "lognormal": WIDEST_LOG, "normal": math.inf}.get(self.kind, 0.0)
         if self.spread > most:

@@ -30,7 +30,7 @@ def divide(task: Task, config: Config) -> tuple[Task, Sequence[int], Stream | No
                 f"{labels.dtype} of shape {labels.shape}; use partition.kind 'iid', or give clients"
             )
         task = task.divided(partition(labels, config.clients, division, config.seed))
-    shares = Shares.of(task.clients or ())
+    shares = Shares.from_arrays(task.clients or ())
     samples = array("q", shares.sizes.tobytes())
     stream = make_stream(config.stream, samples, config.seed)
     if stream is not None and not task.ordered:

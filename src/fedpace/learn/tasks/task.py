@@ -75,7 +75,9 @@ class Task:
                 raise ConfigError(f"stream {client} is empty; every client needs at least one sample")
         if not read:
             raise ConfigError("streams is empty; give one iterable of (input, target) pairs a client")
-        clients = Shares.cut(np.arange(sum(map(len, read))), np.array([len(one) for one in read]))
+        clients = Shares.from_sizes(
+            np.arange(sum(map(len, read))), np.array([len(one) for one in read])
+        )
         pairs, cuts = [pair for samples in read for pair in samples], clients.starts[1:]
         inputs = _stacked("input", [x for x, _ in pairs], cuts)
         targets = _stacked("target", [y for _, y in pairs], cuts)
@@ -140,7 +142,7 @@ def _division(shares: Sequence[np.ndarray], samples: int) -> Shares:
         raise ConfigError("clients is empty; give one array of sample indices a client")
     if not isinstance(shares, Shares):
         shares = [_indices(client, share) for client, share in enumerate(shares)]
-    division = Shares.of(shares)
+    division = Shares.from_arrays(shares)
     check_partition(division, samples)
     return division
 

@@ -12,15 +12,13 @@ from statistics import median
 
 import numpy as np
 
-from fedpace.planning.coopt import (
+from fedpace.planning.coopt import CooptPlan, plan_coopt, plan_next
+from fedpace.planning.coopt_bound import (
     CooptBudget,
     CooptClients,
     CooptConstants,
-    CooptPlan,
     CooptProblem,
     loss_bound,
-    plan_coopt,
-    plan_next,
 )
 
 TAUS, ROUNDS, COST = 50, 100, 0.0005

@@ -19,7 +19,8 @@ from typing import Any
 from fedpace import simulate
 from fedpace.core.events import Event
 from fedpace.data.streams import StreamSettings, make_stream
-from fedpace.planning.coopt import CooptBudget, CooptClients, CooptConstants, CooptProblem, plan_uniform
+from fedpace.planning.coopt import plan_uniform
+from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
 from fedpace.policies.dynamite import Dynamite, DynamiteSettings
 from fedpace.report.summary import Summary
 from runs import Rows, Runs, Settings, Study, accuracies, parser, per_run

@@ -9,15 +9,8 @@ from typer.testing import CliRunner
 
 from fedpace.cli.main import app
 from fedpace.cli.plan import CooptFile
-from fedpace.planning.coopt import (
-    CooptBudget,
-    CooptClients,
-    CooptConstants,
-    CooptProblem,
-    plan_coopt,
-    plan_gpu,
-    plan_uniform,
-)
+from fedpace.planning.coopt import plan_coopt, plan_gpu, plan_uniform
+from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
 from tests.cli.command import fedpace
 from tests.cli.test_plan import refusal, setting, succeeded
 

@@ -131,7 +131,7 @@ def test_work_that_takes_no_time_or_no_end_is_refused_by_client(name: str, wrong
 
 def test_free_links_are_infinitely_fast_whatever_was_given() -> None:
     fleet = given(down=(0.0, math.nan), up=(-1.0, 3.0), free_links=True, drift=0.5)
-    assert fleet.free_links
+    assert fleet.behaviour.free_links
     for counter in range(10):
         pace = fleet.pace(0, counter)
         assert 1e9 / pace.down_bytes_s == 1e9 / pace.up_bytes_s == 0
@@ -141,8 +141,8 @@ def test_free_links_are_infinitely_fast_whatever_was_given() -> None:
 
 def test_a_free_download_leaves_the_upload_as_it_was() -> None:
     fleet = given(free_download=True, free_probe=True)
-    assert fleet.free_download
-    assert fleet.free_probe
+    assert fleet.behaviour.free_download
+    assert fleet.behaviour.free_probe
     assert fleet.pace(0, 0) == Pace(1.0, math.inf, 5.0, 0.0)
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from fedpace.planning.coopt import CooptBudget, CooptClients, CooptConstants, CooptProblem
+from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
 
 KNOWN = CooptConstants(
     quadratic=1.0, smoothness=5.0, curvature=0.5, divergence=0.3, step=0.01, gap=2.0, alignment=0.9

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 
 from fedpace.core.errors import ConfigError
-from fedpace.planning.coopt import (
+from fedpace.planning.coopt import plan_coopt
+from fedpace.planning.coopt_bound import (
     CooptBudget,
     CooptClients,
     CooptConstants,
     CooptProblem,
+    client_drifts,
     loss_bound,
-    plan_coopt,
 )
-from fedpace.planning.coopt_bound import client_drifts
 from tests.planning.coopt_cases import FLEET, KNOWN, as_in_the_paper, problems
 
 PROBLEM = CooptProblem(FLEET, KNOWN, CooptBudget(rounds=40))

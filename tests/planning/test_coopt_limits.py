@@ -9,9 +9,6 @@ from hypothesis import given
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.coopt import (
-    CooptBudget,
-    CooptClients,
-    CooptProblem,
     fitting_rounds,
     plan_coopt,
     plan_gpu,
@@ -20,6 +17,7 @@ from fedpace.planning.coopt import (
     smallest_deadline,
     smallest_money,
 )
+from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptProblem
 from tests.planning.coopt_cases import FLEET, KNOWN, problems
 
 PLANNERS = (plan_coopt, plan_next, plan_uniform)

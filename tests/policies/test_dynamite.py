@@ -10,7 +10,7 @@ from fedpace.core.budget import Budget
 from fedpace.core.commands import Aggregate, Finish, Measure, Note, Train
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Joined, Left, Measured, Rates
-from fedpace.planning import coopt
+from fedpace.planning import coopt, coopt_bound
 from fedpace.policies.batches import Uniform
 from fedpace.policies.dynamic_tau import DynamicTau, drift
 from fedpace.policies.dynamite import Dynamite
@@ -89,8 +89,8 @@ def clean(answers, sizes=(20, 20, 20), samples=SAMPLES):
 
 def problem(rounds, time_s, money, answers=ANSWERS, link_s=0.5, extra=0.0):
     c, delta = clean(answers)
-    return coopt.CooptProblem(
-        coopt.CooptClients(
+    return coopt_bound.CooptProblem(
+        coopt_bound.CooptClients(
             SAMPLES,
             [noise**2 for noise in answers["noise"]],
             SPEEDS,
@@ -98,7 +98,7 @@ def problem(rounds, time_s, money, answers=ANSWERS, link_s=0.5, extra=0.0):
             list(SAMPLES),
             [extra] * 3,
         ),
-        coopt.CooptConstants(
+        coopt_bound.CooptConstants(
             weighted(answers["change"]),
             weighted(answers["smoothness"]),
             c,
@@ -106,7 +106,7 @@ def problem(rounds, time_s, money, answers=ANSWERS, link_s=0.5, extra=0.0):
             0.05,
             weighted(answers["loss"]),
         ),
-        coopt.CooptBudget(rounds, time_s, money, [0.01] * 3, 1.0),
+        coopt_bound.CooptBudget(rounds, time_s, money, [0.01] * 3, 1.0),
         tau_max=50,
     )
 

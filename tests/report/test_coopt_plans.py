@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 
 from fedpace.core.errors import ConfigError
-from fedpace.planning.coopt import (
-    CooptBudget,
-    CooptClients,
-    CooptProblem,
-    loss_bound,
-    plan_coopt,
-    plan_uniform,
-)
+from fedpace.planning.coopt import plan_coopt, plan_uniform
+from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptProblem, loss_bound
 from fedpace.report import figures
 from fedpace.report.coopt_figures import draw_coopt_plan
 from fedpace.report.coopt_plans import at_cap, headline, shown, split_bounds, table, warnings, write_csv

@@ -11,16 +11,8 @@ from rich.table import Table
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import check_steps, step_size
-from fedpace.planning.coopt import (
-    CooptBudget,
-    CooptClients,
-    CooptConstants,
-    CooptPlan,
-    CooptProblem,
-    plan_coopt,
-    plan_gpu,
-    plan_uniform,
-)
+from fedpace.planning.coopt import CooptPlan, plan_coopt, plan_gpu, plan_uniform
+from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
 from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
 from fedpace.planning.deadlines import DeadlinePlan, choose_rounds, plan_deadlines
 from fedpace.report import coopt_plans, deadline_plans

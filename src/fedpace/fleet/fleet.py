@@ -97,26 +97,6 @@ class Fleet:
     def clients(self) -> int:
         return len(self.sample_s)
 
-    @property
-    def free_links(self) -> bool:
-        """Transfers take no time, latency included."""
-        return self.behaviour.free_links
-
-    @property
-    def free_download(self) -> bool:
-        """Receiving the model takes no time, latency included."""
-        return self.behaviour.free_download
-
-    @property
-    def free_probe(self) -> bool:
-        """Probing takes no time."""
-        return self.behaviour.free_probe
-
-    @property
-    def free_estimates(self) -> bool:
-        """Estimates that work asks for take no time, and their way none either."""
-        return self.behaviour.free_estimates
-
     def pace(self, client: int, counter: int, phase: int = 0) -> Pace:
         """The speeds of the client's counter-th task: its device of that time, with jitter.
 
@@ -198,8 +178,8 @@ class Fleet:
 
     def _is_free(self, name: str) -> bool:
         if name == "down_bytes_s":
-            return self.free_links or self.free_download
-        return name == "up_bytes_s" and self.free_links
+            return self.behaviour.free_links or self.behaviour.free_download
+        return name == "up_bytes_s" and self.behaviour.free_links
 
 
 def build_fleet(

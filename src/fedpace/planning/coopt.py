@@ -20,31 +20,11 @@ import numpy as np
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
 from fedpace.planning.coopt_bound import (
-    CooptBudget,
-    CooptClients,
-    CooptConstants,
     CooptProblem,
     bound_terms,
-    loss_bound,
 )
 from fedpace.planning.coopt_shares import share_samples
 from fedpace.planning.deadlines import rounded_up
-
-__all__ = [
-    "CooptBudget",
-    "CooptClients",
-    "CooptConstants",
-    "CooptPlan",
-    "CooptProblem",
-    "fitting_rounds",
-    "loss_bound",
-    "plan_coopt",
-    "plan_gpu",
-    "plan_next",
-    "plan_uniform",
-    "smallest_deadline",
-    "smallest_money",
-]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +57,7 @@ def plan_coopt(problem: CooptProblem, horizon: int | None = None) -> CooptPlan:
 
     horizon: rounds that the bound looks ahead, None: all. The budgets are for all rounds anyway.
 
+    >>> from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants
     >>> clients = CooptClients([600, 300, 100], [4.0, 1.0, 9.0], [50.0, 20.0, 80.0], [1.0, 2.0, 0.5])
     >>> known = CooptConstants(1.0, 5.0, 0.5, 0.3, step=0.01, gap=2.0)
     >>> found = plan_coopt(

@@ -16,15 +16,9 @@ from typing import Annotated, Literal
 from fedpace.core.commands import Finish, Note
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
-from fedpace.planning.coopt import (
-    CooptBudget,
-    CooptClients,
-    CooptConstants,
-    CooptProblem,
-    fitting_rounds,
-    plan_next,
-)
+from fedpace.planning.coopt import fitting_rounds, plan_next
 from fedpace.planning.coopt import plan_uniform as plan_alike
+from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
 from fedpace.policies.batches import is_over
 from fedpace.policies.shared.answers import Estimate
 from fedpace.policies.shared.checks import at_least

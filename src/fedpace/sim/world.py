@@ -101,7 +101,7 @@ class SimulatedWorld:
         self.learner = learner
         self._fleet = fleet
         self._samples = samples
-        self._free = fleet.free_links, fleet.free_download
+        self._free = fleet.behaviour.free_links, fleet.behaviour.free_download
         self._steady = fleet.behaviour.layer_times == "steady"
         self._faithful = not fleet.behaviour.dropout
         self._model, self._model_bytes = model, model.total_bytes
@@ -293,7 +293,9 @@ class SimulatedWorld:
     def _probe(self, command: Probe, task: _Task) -> None:
         batches = batches_of(command.batch_size, task.samples)
         rates = timeline.rates(batches, task.pace, task.whole)
-        task.probed_at = task.computing_from + (0.0 if self._fleet.free_probe else rates.batch_s)
+        task.probed_at = task.computing_from + (
+            0.0 if self._fleet.behaviour.free_probe else rates.batch_s
+        )
         self._put(Profiled(task.probed_at + task.way.latency_s, command.client, command.task, rates))
 
     def _train(self, command: Train, task: _Task, at: float) -> None:
@@ -317,7 +319,7 @@ class SimulatedWorld:
             return
         thin, later_s, more_bytes = task.thin, 0.0, 0
         up_bytes = self._model.suffix_bytes[result.depth - 1] if thin is None else thin.bytes
-        if work.estimate is not None and not self._fleet.free_estimates:
+        if work.estimate is not None and not self._fleet.behaviour.free_estimates:
             later_s, more_bytes = self._estimates(work, task, batches, result)
         rates = timeline.rates(batches, task.pace, task.whole)
         self._send(command, arrives_at + later_s, result, up_bytes + more_bytes, rates, task.seen)

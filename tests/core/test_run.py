@@ -3,11 +3,12 @@ import pytest
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Aggregate, Finish, SetTimer
 from fedpace.core.errors import ConfigError, PolicyError
+from fedpace.core.events import Started, Timer
 from fedpace.core.facts import Evaluated, Finished, Spent
 from fedpace.core.journal import Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
-from fedpace.core.run import EvaluateSettings, Run, StopSettings
+from fedpace.core.run import EvaluateSettings, Run, StopSettings, Tick
 from fedpace.core.session import Session
 from fedpace.fleet.explicit import Explicit
 from fedpace.sim.learner import TimingOnly
@@ -215,3 +216,49 @@ def test_settings_that_make_no_sense_are_refused(make, complaint):
 )
 def test_a_run_has_100_rounds_only_where_nothing_else_ends_it(stop, budget, rounds):
     assert stop.with_an_end(budget).rounds == rounds
+
+
+class Script:
+    """A world in which what is listed happens. notes: what the run does, in its order."""
+
+    def __init__(self, *items):
+        self.items, self.notes = list(items), []
+
+    def attach(self, books):
+        pass
+
+    def next(self):
+        return self.items.pop(0) if self.items else None
+
+    def carry_out(self, command, at):
+        self.notes.append(type(command).__name__)
+
+    def send_acks(self):
+        self.notes.append("acks")
+
+    def tick_at(self, at):
+        pass
+
+    settled = True
+
+
+def scripted(world, scorer=None, watches=(), **stop):
+    memory = Memory()
+    session = Session(Metronome(NoSettings(), Context(0, 1, MODEL, 20)), memory)
+    run = Run(session, world, scorer, EvaluateSettings(), StopSettings(**stop), watches)
+    return run.to_end(), memory.messages
+
+
+def test_acknowledgements_follow_the_commands_of_an_event_and_go_before_watches():
+    world = Script(Started(0.0), Timer(10.0, "beat"))
+    scripted(world, watches=(lambda standing: world.notes.append(standing.round),), rounds=1)
+    assert world.notes == ["SetTimer", "acks", 0, "Aggregate", "SetTimer", "acks", 1]
+
+
+def test_a_run_that_is_woken_looks_at_itself_and_tests_only_what_was_not():
+    world, scorer = Script(Tick(5.0, test=False), Tick(6.0, test=False), Tick(7.0)), Rising()
+    _, messages = scripted(world, scorer, rounds=9)
+    assert evaluations_of(messages) == [(5.0, 0), (7.0, 0)]
+    assert world.notes == ["acks"] * 3
+    reason, _ = scripted(Script(Tick(5.0, test=False), Tick(6.0)), Rising(), rounds=9, target=0.1)
+    assert reason == "the target accuracy 0.1 is reached"

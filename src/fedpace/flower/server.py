@@ -14,7 +14,7 @@ from fedpace.learn.tasks.task import Task
 from fedpace.remote.reports import RunStopped
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
-from fedpace.runs.serving import Serving
+from fedpace.runs.serving import ServedRun
 from fedpace.runs.simulate import Result, open_result
 
 log = logging.getLogger("fedpace.server")
@@ -46,12 +46,12 @@ def serve(
     with one_thread():
         assembly = Assembly.served(request)
         if assembly.open_folder():
-            _run(Serving(assembly, clock), grid, settings, clock)
+            _run(ServedRun(assembly, clock), grid, settings, clock)
     return open_result(assembly.folder.path)
 
 
 def _run(
-    serving: Serving, grid: MessageGrid, settings: FlowerSettings, clock: Callable[[], float]
+    serving: ServedRun, grid: MessageGrid, settings: FlowerSettings, clock: Callable[[], float]
 ) -> None:
     config = serving.config
     transport = FlowerTransport(
@@ -74,7 +74,7 @@ def _run(
         log.info("over: %s", reason)
 
 
-def _pump(serving: Serving, transport: FlowerTransport) -> str:
+def _pump(serving: ServedRun, transport: FlowerTransport) -> str:
     """Let the run go on in its thread, and Flower's messages in this one; why it is over."""
     with ThreadPoolExecutor(1, "fedpace-run") as thread:
         ending = thread.submit(_carry_on, serving)
@@ -87,7 +87,7 @@ def _pump(serving: Serving, transport: FlowerTransport) -> str:
         return ending.result()
 
 
-def _carry_on(serving: Serving) -> str:
+def _carry_on(serving: ServedRun) -> str:
     try:
         return serving.carry_on()
     except RunStopped:

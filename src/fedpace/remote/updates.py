@@ -73,7 +73,7 @@ class ReceivedUpdates:
         self._norm_bound = norm_bound
         self._widths = widths
         self._files: dict[int, _ModelFile] = {}
-        """What clients fetch, by task, for as long as they may ask for it."""
+        """Models that clients fetch, by task, for as long as they may ask for them."""
         self._packed: WeakValueDictionary[BaseWeights, _ModelFile] = WeakValueDictionary()
         self._expected: dict[int, Arrived] = {}
 

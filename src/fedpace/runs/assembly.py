@@ -156,7 +156,7 @@ class Assembly:
 def context_of(
     plan: PolicyPlan, seed: int, clients: int, model: ModelProfile, slack: float = 0.0
 ) -> Context:
-    """What the policy of a plan is told."""
+    """The context that the policy of a plan is given."""
     train = plan.train
     return Context(
         seed,

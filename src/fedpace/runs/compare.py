@@ -136,27 +136,27 @@ class _Stopped(Exception):
 
 
 @dataclass
-class _Line:
-    """What a worker has of its parent; an initialiser has no other way to hand it to later calls."""
+class _ParentLink:
+    """A worker's ties to its parent; an initialiser has no other way to hand them to later calls."""
 
     standings: "SimpleQueue[tuple[int, Standing]]"
     stop: Event
 
 
-_line: _Line | None = None
+_parent: _ParentLink | None = None
 
 
 def _start_worker(standings: "SimpleQueue[tuple[int, Standing]]", stop: Event) -> None:
-    global _line
-    _line = _Line(standings, stop)
+    global _parent
+    _parent = _ParentLink(standings, stop)
     end_with_parent()
 
 
-class _Teller:
+class _ProgressReporter:
     """A watch that tells the parent where the run stands, a few times a second."""
 
-    def __init__(self, number: int, line: _Line) -> None:
-        self._number, self._line = number, line
+    def __init__(self, number: int, parent: _ParentLink) -> None:
+        self._number, self._parent = number, parent
         self._told_at = 0.0
         self.last: Standing | None = None
 
@@ -167,16 +167,16 @@ class _Teller:
 
     def tell(self) -> None:
         self._told_at = monotonic()
-        if self._line.stop.is_set():
+        if self._parent.stop.is_set():
             raise _Stopped
         if self.last is not None:
-            self._line.standings.put((self._number, self.last))
+            self._parent.standings.put((self._number, self.last))
 
 
 def _one(number: int, config: Config, entry: Entry, device: str, resume: bool, overwrite: bool) -> None:
-    if _line is None:
+    if _parent is None:
         raise FedpaceError("this process is no worker")
-    teller = _Teller(number, _line)
+    reporter = _ProgressReporter(number, _parent)
     simulate(
         config,
         policy=entry.label,
@@ -184,6 +184,6 @@ def _one(number: int, config: Config, entry: Entry, device: str, resume: bool, o
         device=device,
         resume=resume,
         overwrite=overwrite,
-        watches=(teller,),
+        watches=(reporter,),
     )
-    teller.tell()
+    reporter.tell()

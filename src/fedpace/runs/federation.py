@@ -31,7 +31,7 @@ from fedpace.runs import config as configs
 from fedpace.runs import plugins
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
-from fedpace.runs.serving import Serving
+from fedpace.runs.serving import ServedRun
 from fedpace.runs.simulate import Result, open_result
 
 _KEEPALIVE = (
@@ -112,7 +112,7 @@ def is_loopback(host: str) -> bool:
 
 async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
     """Serve until the run is over (True) or stopped."""
-    serving = Serving(assembly)
+    serving = ServedRun(assembly)
     config, address = serving.config, endpoint.address
     about = RunInfo(
         serving.folder.name_run(),
@@ -169,7 +169,7 @@ def _listen(server: aio.Server, address: str, gate: Gate) -> int:
         raise ConfigError(f"{address} cannot be listened on: {error}; is it in use?") from error
 
 
-def _standing(serving: Serving) -> pb.StatusReply:
+def _standing(serving: ServedRun) -> pb.StatusReply:
     world = serving.world
     return pb.StatusReply(
         name=serving.config.name,
@@ -239,7 +239,7 @@ async def _join(client: Client) -> str:
 
 
 async def ask_status(address: str, keys: ClientKeys | None) -> pb.StatusReply:
-    """What a server says of its run."""
+    """Ask a server how its run stands."""
     options = list(OPTIONS)
     channel = (
         aio.insecure_channel(check_address(address), options=options)

@@ -12,7 +12,7 @@ Group = Literal["policies", "tasks", "fleets"]
 
 
 def names(group: Group) -> list[str]:
-    """What is installed, in alphabetical order."""
+    """Names of installed plugins, in alphabetical order."""
     return sorted({point.name for point in entry_points(group=f"fedpace.{group}")})
 
 
@@ -40,7 +40,7 @@ def _installed(group: Group, name: str) -> Any:
 
 
 def import_path(path: str) -> Any:
-    """What `package.module:name` names."""
+    """Import the object that `package.module:name` names."""
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
         raise ConfigError(f"{path!r} is no import path; write it as my_module:MyClass")

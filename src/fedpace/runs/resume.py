@@ -118,7 +118,7 @@ def count_lines(part: Path) -> int:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """What a journal leaves open. missing: commands to its last event; asked: questions."""
+    """Steps that a journal leaves open. missing: commands to its last event; asked: questions."""
 
     missing: tuple[Command, ...] = ()
     asked: tuple[Measure | Evaluate, ...] = ()

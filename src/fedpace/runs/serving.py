@@ -27,7 +27,7 @@ from fedpace.runs.resume import (
 log = logging.getLogger("fedpace.server")
 
 
-class Serving:
+class ServedRun:
     """A served run: `connect` it, `begin`, `carry_on`, `finish` and `close`.
 
     Clients are told the settings of local training, and what an update can need at most: parameters, a

@@ -38,7 +38,7 @@ class JournalView:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a run. Times are seconds of its clock, virtual or real."""
+    """The outcome of a run. Times are seconds of its clock, virtual or real."""
 
     summary: Summary
     journal: JournalView
@@ -95,11 +95,11 @@ def simulate(
     check_device(device)
     with ExitStack() as stack:
         assembly = Assembly.simulated(request, stack)
-        crew = _Crew(workers, executor == "ray", stack)
+        trainers = _Workers(workers, executor == "ray", stack)
         if request.folder is None:
-            return _in_memory(assembly, crew, tuple(watches))
+            return _in_memory(assembly, trainers, tuple(watches))
         if assembly.open_folder():
-            _on_disk(assembly, crew, tuple(watches), snapshot_every_s)
+            _on_disk(assembly, trainers, tuple(watches), snapshot_every_s)
     return open_result(request.folder.path)
 
 
@@ -118,10 +118,10 @@ def open_result(folder: Path) -> Result:
 
 
 @dataclass(frozen=True)
-class _Crew:
+class _Workers:
     """Workers that train: processes of this one, or of a cluster; they end with the stack."""
 
-    workers: int
+    count: int
     cluster: bool
     stack: ExitStack
 
@@ -130,21 +130,21 @@ class _Crew:
         from fedpace.sim.lazy import LazyTraining
 
         trainer = learning.trainer
-        executor = self.stack.enter_context(open_executor(trainer, self.workers, self.cluster))
+        executor = self.stack.enter_context(open_executor(trainer, self.count, self.cluster))
         return learning.models(LazyTraining(executor))
 
 
-def _in_memory(assembly: Assembly, crew: _Crew, watches: tuple[Watch, ...]) -> Result:
+def _in_memory(assembly: Assembly, workers: _Workers, watches: tuple[Watch, ...]) -> Result:
     memory = Memory()
     if assembly.learning is None:
         _run(assembly, memory, None, watches)
     else:
-        _run(assembly, memory, crew.models(assembly.learning), watches)
+        _run(assembly, memory, workers.models(assembly.learning), watches)
     summary = Summary.of(assembly.header, memory.messages)
     return Result(summary, JournalView(assembly.header, None, memory.messages))
 
 
-def _on_disk(assembly: Assembly, crew: _Crew, watches: tuple[Watch, ...], every_s: float) -> None:
+def _on_disk(assembly: Assembly, workers: _Workers, watches: tuple[Watch, ...], every_s: float) -> None:
     """Run with a journal, snapshots and final weights; an unfinished journal is gone on with."""
     folder, learning = assembly.folder, assembly.learning
     if learning is None:
@@ -153,14 +153,14 @@ def _on_disk(assembly: Assembly, crew: _Crew, watches: tuple[Watch, ...], every_
         return
     from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots
 
-    models, begin = crew.models(learning), Snapshot.find(folder.snapshot)
+    models, begin = workers.models(learning), Snapshot.find(folder.snapshot)
     if begin is None:
         journal = Journal(folder.journal, assembly.header)
     else:
         journal = retraced = RetracedJournal(folder.journal, begin.lines, begin)
         retraced.restore(models)
         watches = (lambda standing: retraced.restore(models), *watches)
-    crew.stack.callback(journal.close, complete=False)
+    workers.stack.callback(journal.close, complete=False)
     snapshots = Snapshots(folder.snapshot, journal, models, every_s)
     _run(assembly, journal, models, (*watches, snapshots))
     learning.save(folder.weights, models.weights())

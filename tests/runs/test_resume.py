@@ -1,0 +1,183 @@
+"""A journal that is retraced, and snapshots."""
+
+import pytest
+
+from fedpace.core.commands import Aggregate
+from fedpace.core.errors import FedpaceError, JournalError
+from fedpace.core.events import Measured, Started, Timer
+from fedpace.core.facts import Evaluated, Finished, Ignored
+from fedpace.core.journal import Journal, read
+from fedpace.core.run import Standing
+from fedpace.runs import resume
+from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, count_lines
+from tests.runs.test_folder import HEADER
+
+MESSAGES = (
+    Started(0.0),
+    Aggregate((), ()),
+    Evaluated(0.0, 1, 0.5, 2.0),
+    Ignored(1.0, "timer end"),
+    Timer(2.0, "end"),
+    Measured(2.0, 1, (3.0, None)),
+    Evaluated(2.0, 2, 0.75),
+)
+
+
+class Models:
+    """Notes what becomes of it."""
+
+    def __init__(self):
+        self.notes = []
+        self.retracing = False
+
+    def retrace(self, recall):
+        self.retracing = True
+
+    def load(self, state):
+        self.notes.append(("load", state))
+        self.retracing = False
+
+    def state(self):
+        return {"number": 7}
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, HEADER)
+    for message in MESSAGES:
+        journal.write(message)
+    journal.close(complete=False)
+    return path
+
+
+def part(path):
+    return path.with_name("journal.jsonl.part")
+
+
+def test_lines_that_are_written_again_are_compared_and_others_added(path):
+    journal = RetracedJournal(path, 4, None)
+    for message in MESSAGES:
+        journal.write(message)
+    journal.close(complete=True)
+    assert tuple(read(path)[1]) == MESSAGES
+
+
+def test_a_line_that_differs_is_named(path):
+    journal = RetracedJournal(path, 8, None)
+    journal.write(MESSAGES[0])
+    with pytest.raises(JournalError, match="line 3: the run does not go as it went"):
+        journal.write(Aggregate((), (), lr=0.5))
+    journal.close(complete=False)
+    assert tuple(read(part(path))[1]) == MESSAGES
+
+
+def test_a_line_that_is_not_written_again_can_be_passed_over(path):
+    journal = RetracedJournal(path, 8, None)
+    for line, message in journal.messages():
+        if isinstance(message, Ignored | Evaluated):
+            journal.skip()
+        else:
+            journal.write(message)
+        assert journal.retraced == line
+    journal.close(complete=True)
+    assert tuple(read(path)[1]) == MESSAGES
+
+
+def test_what_was_measured_is_recalled_in_its_order(path):
+    journal = RetracedJournal(path, 8, None)
+    assert journal.evaluated() == (0.5, 2.0)
+    assert journal.measured() == (3.0, None)
+    assert journal.evaluated() == (0.75, None)
+    journal.close(complete=False)
+
+
+def test_models_learn_nothing_until_the_line_of_the_snapshot(path):
+    journal, models = RetracedJournal(path, 8, Snapshot(3, {"number": 1})), Models()
+    for message in MESSAGES[:2]:
+        journal.restore(models)
+        assert models.retracing
+        assert not models.notes
+        journal.write(message)
+    for _ in range(2):
+        journal.restore(models)
+        assert models.notes == [("load", {"number": 1})]
+    assert not models.retracing
+    journal.close(complete=False)
+
+
+def test_a_journal_that_is_shorter_than_its_snapshot_is_refused(path):
+    with pytest.raises(JournalError, match="has 8 lines, but its snapshot needs 9"):
+        RetracedJournal(path, 8, Snapshot(9, {}))
+
+
+def test_lines_are_counted_that_were_written_to_their_end_but_not_the_end_of_the_run(path):
+    assert count_lines(part(path)) == 8
+    with part(path).open("a") as file:
+        file.write('{"event":"joi')
+    assert count_lines(part(path)) == 8
+    journal = Journal.resume(path, 8)
+    journal.write(Finished(3.0, "over"))
+    journal.close(complete=False)
+    assert count_lines(part(path)) == 8
+
+
+class Used:
+    """Updates that were used; freed: once a snapshot has them."""
+
+    crowded = False
+    freed = 0
+
+    def begin_saving(self):
+        pass
+
+    def free_saved(self):
+        self.freed += 1
+
+
+def snapshots(path, tmp_path, used=None):
+    journal, now = Journal.resume(path, 8), [0.0]
+    made = Snapshots(tmp_path / "snapshot.pt", journal, Models(), 10.0, used, clock=lambda: now[0])
+    return made, journal, now
+
+
+def test_a_snapshot_is_taken_in_time_and_when_nothing_is_due(path, tmp_path):
+    take, journal, now = snapshots(path, tmp_path)
+    take(Standing(0.0, 1, None))
+    now[0] = 10.0
+    take(Standing(0.0, 1, None, settled=False))
+    assert Snapshot.find(tmp_path / "snapshot.pt") is None
+    take(Standing(0.0, 1, None))
+    assert Snapshot.find(tmp_path / "snapshot.pt") == Snapshot(8, {"number": 7})
+    journal.close(complete=False)
+
+
+def test_updates_are_freed_when_a_snapshot_has_them_and_it_comes_early_where_they_fill_the_disk(
+    path, tmp_path
+):
+    used = Used()
+    take, journal, _ = snapshots(path, tmp_path, used)
+    take(Standing(0.0, 1, None))
+    used.crowded = True
+    take(Standing(0.0, 1, None))
+    take.join()
+    assert used.freed == 1
+    assert (tmp_path / "snapshot.pt").exists()
+    journal.close(complete=False)
+
+
+def test_a_full_disk_ends_a_simulation_and_is_told_where_a_run_is_served(
+    path, tmp_path, monkeypatch, caplog
+):
+    def full(path, values):
+        raise FedpaceError("no space")
+
+    monkeypatch.setattr(resume.files, "save", full)
+    take, journal, _ = snapshots(path, tmp_path)
+    with pytest.raises(FedpaceError, match="no space"):
+        take.save()
+    used = Used()
+    Snapshots(tmp_path / "snapshot.pt", journal, Models(), 10.0, used).save()
+    assert used.freed == 0
+    assert "no space; the run goes on" in caplog.text
+    journal.close(complete=False)

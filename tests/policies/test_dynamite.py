@@ -14,7 +14,7 @@ from fedpace.planning import coopt, coopt_bound
 from fedpace.policies.batches import Uniform
 from fedpace.policies.dynamic_tau import DynamicTau, drift
 from fedpace.policies.dynamite import Dynamite
-from fedpace.policies.shared.estimates import Estimates
+from fedpace.policies.shared.estimates import LossEstimates
 from fedpace.policies.shared.stepped import Device
 
 from .conftest import of
@@ -211,7 +211,7 @@ def test_noise_that_estimates_contain_is_taken_out_of_them():
     samples = [50, 100, 150, 200, 250, 300]
     devices = {client: Device(samples[client], 10**6, 1.0) for client in range(clients)}
     shares, variance = np.array(samples) / sum(samples), 4.0
-    found = Estimates(0.1)
+    found = LossEstimates(0.1)
     cs, deltas = [], []
     for _ in range(rounds):
         seen = true + rng.normal(size=true.shape) * math.sqrt(variance / size / numbers)
@@ -234,7 +234,7 @@ def test_noise_that_estimates_contain_is_taken_out_of_them():
 
 def test_variances_are_averaged_over_rounds_and_begin_anew_when_the_loss_jumps():
     device = {0: Device(100, 100, 1.0)}
-    found = Estimates(0.1)
+    found = LossEstimates(0.1)
 
     def tell(loss, noise):
         answers = {what: {0: 1.0} for what in ("change", "smoothness", "gradient", "spread")}

@@ -117,6 +117,11 @@ class Policy(Generic[S]):
         """Shares of the model's channels that the policy will ask for: it is told what they cost."""
         return ()
 
+    @property
+    def version(self) -> int:
+        """Current version of the global model."""
+        return self.books.version()
+
     def new_task(self) -> int:
         """A task number that was never used before."""
         self._last_task += 1

@@ -20,7 +20,7 @@ from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, 
 from fedpace.planning.deadlines import DeadlinePlan, choose_rounds, fitting_rounds, plan_deadlines
 from fedpace.policies.shared.answers import Estimate
 from fedpace.policies.shared.checks import at_least
-from fedpace.policies.shared.layered import Averaging, Layered, Round, Times
+from fedpace.policies.shared.layered import Averaging, Layered, LayeredRound, Times
 
 _INSTEAD: dict[str, str] = {
     "gradient": "; it is taken to be 1",
@@ -122,38 +122,32 @@ class ADEL(Layered[ADELSettings]):
         self._planned: _Planned | None = None
         self._constants: DeadlineConstants | None = None
 
-    def next_round(self, at: float) -> Round | Finish:
-        if self.books.version() > self._last:
+    def next_round(self, at: float) -> LayeredRound | Finish:
+        if self.version > self._last:
             return Finish(f"all {self._last} rounds of the plan are over")
         clients = tuple(client for client in self.books.clients.online if client in self.speeds)
         if not clients:  # only newcomers: they show their speed in a round of ordinary length
-            left_s = self._budget_s - at
-            return (
-                Round(left_s / (self._last + 1 - self.books.version()), {})
-                if left_s > 0
-                else self._spent()
-            )
+            left_s, rounds = self._budget_s - at, self._last + 1 - self.version
+            return LayeredRound(left_s / rounds, {}) if left_s > 0 else self._spent()
         planned = self._planned
         if planned is None or self._outdated(planned, clients):
             planned = self._plan(at, clients)
             if planned is None:
                 return self._spent()
             self._planned = planned
-        number = self.books.version() - planned.since
+        number, plan = self.version - planned.since, planned.plan
         # Two users stand for one (see _users); zip leaves the second out.
-        batches = dict(zip(clients, planned.plan.batches[number].tolist(), strict=False))
-        deadline_s = float(planned.plan.deadlines_s[number])
-        return Round(deadline_s, batches, None if self.steady else deadline_s / planned.plan.scale)
+        batches = dict(zip(clients, plan.batches[number].tolist(), strict=False))
+        deadline_s = float(plan.deadlines_s[number])
+        return LayeredRound(deadline_s, batches, None if self.steady else deadline_s / plan.scale)
 
     def _spent(self) -> Finish:
-        return Finish(
-            f"the budget of {self._budget_s:g} s is spent after {self.books.version()} rounds"
-        )
+        return Finish(f"the budget of {self._budget_s:g} s is spent after {self.version} rounds")
 
     def _outdated(self, planned: _Planned, clients: tuple[int, ...]) -> bool:
         if clients != planned.clients or planned.steady != self.steady:
             return True
-        shortest_s = float(planned.plan.deadlines_s[self.books.version() - planned.since :].min())
+        shortest_s = float(planned.plan.deadlines_s[self.version - planned.since :].min())
         for client, (samples_per_s, link_s) in zip(clients, planned.speeds, strict=True):
             now = self.speeds[client]
             if abs(now.samples_per_s / samples_per_s - 1) > self.settings.tolerance:
@@ -165,7 +159,7 @@ class ADEL(Layered[ADELSettings]):
     def _plan(self, at: float, clients: tuple[int, ...]) -> _Planned | None:
         """The best plan for what is left; None where not even one round is possible."""
         left_s = self._budget_s - at
-        steps = [self.context.step_size(t) for t in range(self.books.version(), self._wanted + 1)]
+        steps = [self.context.step_size(t) for t in range(self.version, self._wanted + 1)]
         users, constants = self._users(clients), self._known_constants()
         depth = self.context.model.depth
         scale = None
@@ -186,18 +180,18 @@ class ADEL(Layered[ADELSettings]):
         if not fit:
             return None
         first = self._planned is None
-        self._last = self.books.version() + fit - 1
+        self._last = self.version + fit - 1
         if fit < problem.rounds:
             self.notes.append(Note(f"{left_s:g} s are enough for {fit} of {problem.rounds} rounds"))
             problem = replace(problem, steps=steps[:fit])
         if first and self.settings.choose_rounds:
             found = choose_rounds(problem, left_s)
-            self._wanted = self._last = self.books.version() + found.problem.rounds - 1
+            self._wanted = self._last = self.version + found.problem.rounds - 1
         else:
             found = plan_deadlines(problem, left_s)
         self.notes.append(Note(_said(found)))
         speeds = tuple((self.speeds[c].samples_per_s, self.speeds[c].link_s) for c in clients)
-        return _Planned(found, clients, self.books.version(), speeds, self.steady)
+        return _Planned(found, clients, self.version, speeds, self.steady)
 
     def _users(self, clients: tuple[int, ...]) -> DeadlineUsers:
         """The bound is for two users at least; one alone stands for two like it.

@@ -13,7 +13,7 @@ from fedpace.core.commands import Finish
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
 from fedpace.policies.shared.checks import at_least
-from fedpace.policies.shared.stepped import Round, Stepped
+from fedpace.policies.shared.stepped import Stepped, SteppedRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Uniform(Stepped[RoundsSettings]):
 
     Settings = RoundsSettings
 
-    def next_round(self, clients: list[int], at: float) -> Round | Finish:
+    def next_round(self, clients: list[int], at: float) -> SteppedRound | Finish:
         size = self.context.batch_size
         batches = {client: min(size, self.devices[client].held) for client in clients}
-        return is_over(self.settings.rounds, self.books.version()) or Round(self.tau, batches)
+        return is_over(self.settings.rounds, self.version) or SteppedRound(self.tau, batches)
 
 
 class NoStraggler(Stepped[RoundsSettings]):
@@ -45,8 +45,8 @@ class NoStraggler(Stepped[RoundsSettings]):
 
     Settings = RoundsSettings
 
-    def next_round(self, clients: list[int], at: float) -> Round | Finish:
-        over = is_over(self.settings.rounds, self.books.version())
+    def next_round(self, clients: list[int], at: float) -> SteppedRound | Finish:
+        over = is_over(self.settings.rounds, self.version)
         if over is not None:
             return over
         known = [one for client in clients if (one := self.devices[client].samples_per_s) is not None]
@@ -56,7 +56,7 @@ class NoStraggler(Stepped[RoundsSettings]):
             device = self.devices[client]
             size = round(self.context.batch_size * (device.samples_per_s or usual) / usual)
             batches[client] = min(max(size, 1), device.held)
-        return Round(self.tau, batches)
+        return SteppedRound(self.tau, batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ class DBFL(Stepped[DBFLSettings]):
         super().__init__(settings, context)
         self._size = float(settings.start or max(round(context.batch_size / 10), 1))
 
-    def next_round(self, clients: list[int], at: float) -> Round | Finish:
-        over = is_over(self.settings.rounds, self.books.version())
+    def next_round(self, clients: list[int], at: float) -> SteppedRound | Finish:
+        over = is_over(self.settings.rounds, self.version)
         if over is not None:
             return over
         largest = max(self.devices[client].held for client in clients)
         size = min(self._size, self.settings.most or largest)
         self._size = size * self.settings.factor
-        return Round(
+        return SteppedRound(
             self.tau, {client: min(int(size), self.devices[client].held) for client in clients}
         )

@@ -22,8 +22,8 @@ from fedpace.core.policy import Context
 from fedpace.policies.batches import is_over
 from fedpace.policies.shared.answers import Estimate
 from fedpace.policies.shared.checks import at_least
-from fedpace.policies.shared.estimates import MEASURED, Estimates, weighted
-from fedpace.policies.shared.stepped import Round, Stepped
+from fedpace.policies.shared.estimates import MEASURED, LossEstimates, weighted
+from fedpace.policies.shared.stepped import Stepped, SteppedRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class DynamicTau(Stepped[DynamicTauSettings]):
 
     def __init__(self, settings: DynamicTauSettings, context: Context) -> None:
         super().__init__(settings, context, (*MEASURED, "slope"))
-        self.estimates = Estimates(0.0)
+        self.estimates = LossEstimates(0.0)
         self._lipschitz = 0.0
         self._last = 1
 
@@ -71,14 +71,14 @@ class DynamicTau(Stepped[DynamicTauSettings]):
         slope = weighted(answers["slope"], self.devices)
         self._lipschitz = self._lipschitz if slope is None else slope
 
-    def next_round(self, clients: list[int], at: float) -> Round | Finish:
-        over = is_over(self.settings.rounds, self.books.version())
+    def next_round(self, clients: list[int], at: float) -> SteppedRound | Finish:
+        over = is_over(self.settings.rounds, self.version)
         if over is not None:
             return over
         size = self.context.batch_size
         batches = {client: min(size, self.devices[client].held) for client in clients}
         if not self.estimates.known:
-            return Round(1, batches)
+            return SteppedRound(1, batches)
         most = min(self.settings.tau_max, max(int(self.settings.growth * self._last), 1))
         rounds = [self._rounds(tau, batches) for tau in range(1, most + 1)]
         bounds = [
@@ -86,7 +86,7 @@ class DynamicTau(Stepped[DynamicTauSettings]):
             for tau, count in enumerate(rounds, start=1)
         ]
         self._last = min(range(most), key=lambda index: bounds[index]) + 1
-        return Round(self._last, batches)
+        return SteppedRound(self._last, batches)
 
     def _rounds(self, tau: int, batches: Mapping[int, int]) -> float:
         """K: how many rounds of tau steps the budgets are for."""
@@ -105,11 +105,7 @@ class DynamicTau(Stepped[DynamicTauSettings]):
 
     def bound(self, tau: int, rounds: float) -> float:
         """The bound on the loss after so many rounds of tau steps."""
-        known, step, phi = (
-            self.estimates,
-            self.context.step_size(self.books.version()),
-            self.settings.phi,
-        )
+        known, step, phi = self.estimates, self.context.step_size(self.version), self.settings.phi
         h = drift(tau, step, known.smoothness, known.divergence)
         if not math.isfinite(h):
             return math.inf

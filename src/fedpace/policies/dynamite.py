@@ -16,14 +16,13 @@ from typing import Annotated, Literal
 from fedpace.core.commands import Finish, Note
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
-from fedpace.planning.coopt import fitting_rounds, plan_next
-from fedpace.planning.coopt import plan_uniform as plan_alike
+from fedpace.planning.coopt import fitting_rounds, plan_next, plan_uniform
 from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
 from fedpace.policies.batches import is_over
 from fedpace.policies.shared.answers import Estimate
 from fedpace.policies.shared.checks import at_least
-from fedpace.policies.shared.estimates import MEASURED, Estimates
-from fedpace.policies.shared.stepped import Round, Stepped
+from fedpace.policies.shared.estimates import MEASURED, LossEstimates
+from fedpace.policies.shared.stepped import Stepped, SteppedRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +64,24 @@ class Dynamite(Stepped[DynamiteSettings]):
                 f"without one sample, but the money is {budget.money:g}; plan fewer than "
                 f"{math.ceil(budget.money / budget.round_cost)} rounds, or give more"
             )
-        self.estimates = Estimates(settings.epsilon)
+        self.estimates = LossEstimates(settings.epsilon)
 
     def asks(self) -> bool:
-        return not self.estimates.known or self.books.version() % self.settings.estimate_every == 0
+        return not self.estimates.known or self.version % self.settings.estimate_every == 0
 
     def learn(self, answers: Mapping[Estimate, Mapping[int, float]]) -> None:
         self.estimates.update(answers, self.devices, self.sizes)
 
-    def next_round(self, clients: list[int], at: float) -> Round | Finish:
-        over = is_over(self.settings.rounds, self.books.version())
+    def next_round(self, clients: list[int], at: float) -> SteppedRound | Finish:
+        over = is_over(self.settings.rounds, self.version)
         if over is not None:
             return over
         usual = {client: min(self.context.batch_size, self.devices[client].held) for client in clients}
         if not self.estimates.known:
-            return Round(self.settings.tau or 1, usual)
-        problem = self._problem(clients, at, self.settings.rounds - self.books.version())
-        rounds = fitting_rounds(problem)
-        if not rounds:
-            return Round(1, dict.fromkeys(clients, 1))  # what is left of the budgets decides
+            return SteppedRound(self.settings.tau or 1, usual)
+        problem = self._problem(clients, at, self.settings.rounds - self.version)
+        if not (rounds := fitting_rounds(problem)):
+            return SteppedRound(1, dict.fromkeys(clients, 1))  # what is left of the budgets decides
         if rounds < problem.budget.rounds:
             # As many would be of one sample each: half as many leave as much for batches.
             self.notes.append(
@@ -91,11 +89,12 @@ class Dynamite(Stepped[DynamiteSettings]):
             )
             problem = self._problem(clients, at, max(rounds // 2, 1))
         try:
-            found = plan_alike(problem, 1) if self.settings.batches == "uniform" else plan_next(problem)
+            uniform = self.settings.batches == "uniform"
+            found = plan_uniform(problem, 1) if uniform else plan_next(problem)
         except ConfigError as error:
             self.notes.append(Note(f"no plan: {error}"))
-            return Round(self.settings.tau or 1, usual)
-        return Round(found.tau, dict(zip(clients, found.batches.tolist(), strict=True)))
+            return SteppedRound(self.settings.tau or 1, usual)
+        return SteppedRound(found.tau, dict(zip(clients, found.batches.tolist(), strict=True)))
 
     def _problem(self, clients: list[int], at: float, rounds: int) -> CooptProblem:
         known, budget = self.estimates, self.context.budget
@@ -104,7 +103,7 @@ class Dynamite(Stepped[DynamiteSettings]):
         speeds = [one for client in clients if (one := devices[client].samples_per_s) is not None]
         speed = median(speeds) if speeds else 1.0
         variance = median(known.variance.values())
-        step = self.context.step_size(self.books.version())
+        step = self.context.step_size(self.version)
         return CooptProblem(
             CooptClients(
                 [devices[client].samples for client in clients],

@@ -66,7 +66,7 @@ class FedAsync(Policy[FedAsyncSettings]):
 
     def on_arrived(self, event: Arrived) -> Iterator[Command]:
         settings = self.settings
-        staleness = self.books.version() - event.version
+        staleness = self.version - event.version
         if settings.max_staleness is not None and staleness > settings.max_staleness:
             yield Drop(event.task, f"staleness {staleness} is over {settings.max_staleness}")
         else:

@@ -145,7 +145,7 @@ class FedAT(Policy[FedATSettings]):
         if not self._unanswered:
             self._probing_since = at
         self._unanswered.add(client)
-        batch_size, version = self._work.batch_size, self.books.version()
+        batch_size, version = self._work.batch_size, self.version
         return Probe(client, self.new_task(), version, batch_size, go_on=False)
 
     def _seconds(self, rates: Rates) -> float:
@@ -180,7 +180,7 @@ class FedAT(Policy[FedATSettings]):
         for client in chosen:
             self._tiers.occupy(client, tier)
             task = self.books.task_of(client) or self.new_task()
-            yield Train(client, task, self.books.version(), self._work)
+            yield Train(client, task, self.version, self._work)
         if probed and len(chosen) < len(members):
             waiting = set(members.tolist()).difference(chosen)
             for client in self._tiers.by_speed(waiting):

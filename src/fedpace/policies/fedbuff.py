@@ -57,7 +57,7 @@ class FedBuff(Policy[FedBuffSettings]):
         return self._crew.fill()
 
     def on_arrived(self, event: Arrived) -> Iterator[Command]:
-        staleness, most = self.books.version() - event.version, self.settings.max_staleness
+        staleness, most = self.version - event.version, self.settings.max_staleness
         if most is not None and staleness > most:
             yield Drop(event.task, f"staleness {staleness} is over {most}")
         else:
@@ -68,7 +68,7 @@ class FedBuff(Policy[FedBuffSettings]):
 
     def _step(self) -> Aggregate:
         """Algorithm 1, lines 7 to 13: the sum over K, each update scaled by s(staleness)."""
-        version = self.books.version()
+        version = self.version
         ages = [version - update.version for update in self._buffer]
         scaled = {age: self.settings.staleness(age) / self._k for age in set(ages)}
         tasks = tuple(update.task for update in self._buffer)

@@ -137,7 +137,7 @@ class FedCompass(Policy[FedCompassSettings]):
     def on_arrived(self, event: Arrived) -> Iterator[Command]:
         client, at = event.client, event.at
         self._measure(event)
-        staleness = self.settings.staleness(self.books.version() - event.version)
+        staleness = self.settings.staleness(self.version - event.version)
         weight = self.settings.alpha * staleness * self.books.clients.share(client)
         held = _Held(client, event.task, weight)
         group = self._group_of.pop(client, None)
@@ -282,4 +282,4 @@ class FedCompass(Policy[FedCompassSettings]):
 
     def _train(self, client: int, steps: int) -> Train:
         work = Work(self.context.batch_size, steps=steps)
-        return Train(client, self.new_task(), self.books.version(), work)
+        return Train(client, self.new_task(), self.version, work)

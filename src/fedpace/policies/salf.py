@@ -13,7 +13,7 @@ from fedpace.core.commands import Finish
 from fedpace.core.errors import ConfigError
 from fedpace.core.policy import Context
 from fedpace.policies.shared.checks import at_least
-from fedpace.policies.shared.layered import Averaging, Layered, Round, Times
+from fedpace.policies.shared.layered import Averaging, Layered, LayeredRound, Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class SALF(Layered[SALFSettings]):
             settings, context, settings.averaging, settings.times, warm_up_s=settings.deadline_s
         )
 
-    def next_round(self, at: float) -> Round | Finish:
+    def next_round(self, at: float) -> LayeredRound | Finish:
         settings = self.settings
-        if settings.rounds is not None and self.books.version() >= settings.rounds:
+        if settings.rounds is not None and self.version >= settings.rounds:
             return Finish(f"{settings.rounds} rounds are over")
         most = {client: self.books.clients.held(client) for client in self.books.clients.online}
-        return Round(
+        return LayeredRound(
             settings.deadline_s,
             {
                 client: min(self.context.batch_size, samples)

@@ -128,7 +128,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
     # A round begins: sample, and ask for profiles (Algorithm 1, lines 3 to 6).
 
     def _begin(self, at: float) -> Iterator[Command]:
-        version = self.books.version()
+        version = self.version
         asked = self.books.clients.draw(self._n, self.generator("sample", version))
         if not asked:
             self._round = None
@@ -242,7 +242,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
             yield Train(
                 client,
                 task,
-                self.books.version(),
+                self.version,
                 Work(
                     self.context.batch_size,
                     epochs=load.epochs if load.batches is None else None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedpace.core.session import check_missed
+from fedpace.core.commands import check_missed
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.model.width import Slim

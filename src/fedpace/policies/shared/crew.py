@@ -29,4 +29,4 @@ class Crew:
             return
         self._draws += 1
         for client in books.clients.draw_nth(wanted, self._samples, self._draws):
-            yield Train(client, policy.new_task(), books.version(), self._work)
+            yield Train(client, policy.new_task(), policy.version, self._work)

@@ -27,7 +27,7 @@ _SURE = 0.05
 
 
 @dataclass(slots=True)
-class Estimates:
+class LossEstimates:
     """Weighted by the samples that clients have seen; the last good value where a round has none.
 
     epsilon: clients' M is measured anew when their mean loss has grown by more than this.

@@ -78,7 +78,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class LayeredRound:
     """What a round gives out. batches: client -> samples of a step, of clients whose speed is known.
 
     rate: where set, nobody computes for longer than would let it through so many layers on average.
@@ -123,7 +123,7 @@ class Layered(Policy[S]):
         self._averaging, self._measure = averaging, measure
         self._warm_up_s, self._give_up_s = warm_up_s, give_up_s
         self._over = self._overdue = False
-        self._running: Round | None = None
+        self._running: LayeredRound | None = None
         self._asked_at = 0.0
         self._batch: dict[int, int] = {}
         """Client -> samples of a step, as it was given last."""
@@ -138,7 +138,7 @@ class Layered(Policy[S]):
         self._surprise = np.zeros((2, context.model.depth))
         """Expected misses of layers that were always reached, and reaches of those that never were."""
 
-    def next_round(self, at: float) -> Round | Finish:
+    def next_round(self, at: float) -> LayeredRound | Finish:
         """What is given out now; speeds of some clients are known."""
         raise NotImplementedError
 
@@ -181,8 +181,8 @@ class Layered(Policy[S]):
         if not clients:
             self._running = None
             return
-        round_: Round | None = None
-        if self.books.version():
+        round_: LayeredRound | None = None
+        if self.version:
             decided = self.next_round(at)
             yield from self.notes
             self.notes.clear()
@@ -195,7 +195,7 @@ class Layered(Policy[S]):
         for client in clients:
             work = self._work_of(client, round_, at)
             self._batch[client] = work.batch_size
-            yield Train(client, self.new_task(), self.books.version(), work)
+            yield Train(client, self.new_task(), self.version, work)
         if round_ is None:
             self._overdue = False
             yield SetTimer(END, at + self._warm_up_s)
@@ -205,7 +205,7 @@ class Layered(Policy[S]):
         self._chances = self._missed(round_) if known and not self.steady else None
         yield SetTimer(END, at + round_.deadline_s)
 
-    def _work_of(self, client: int, round_: Round | None, at: float) -> Work:
+    def _work_of(self, client: int, round_: LayeredRound | None, at: float) -> Work:
         if round_ is None or client not in round_.batches:
             asked = self._measure and round_ is None
             return Work(self.context.batch_size, steps=1, estimate="numbers" if asked else None)
@@ -214,7 +214,7 @@ class Layered(Policy[S]):
             round_.batches[client], steps=self.local_steps, stop_at=max(stop_at, at), stop_in="layer"
         )
 
-    def _window_s(self, client: int, round_: Round) -> float:
+    def _window_s(self, client: int, round_: LayeredRound) -> float:
         """Seconds for computing: what transfers leave of a round, or less, so that rates are equal.
 
         A network gets its slack and a clock its rounding from it: the round stays as long as planned.
@@ -226,7 +226,7 @@ class Layered(Policy[S]):
         samples = self.local_steps * round_.batches[client]
         return min(left_s, round_.rate * samples / speed.samples_per_s)
 
-    def _missed(self, round_: Round) -> np.ndarray:
+    def _missed(self, round_: LayeredRound) -> np.ndarray:
         """The chance, for each layer, that nobody reaches it in its first step.
 
         Differs: Lemma 1 has equal layers and the rate T/m for all, which is a bound where batches were

@@ -88,7 +88,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class SteppedRound:
     """tau steps for all; client -> samples of a step."""
 
     tau: int
@@ -122,7 +122,7 @@ class Stepped(Policy[S]):
         self._requests: dict[int, Estimate] = {}
         self._answers: dict[Estimate, dict[int, float]] = {}
 
-    def next_round(self, clients: list[int], at: float) -> Round | Finish:
+    def next_round(self, clients: list[int], at: float) -> SteppedRound | Finish:
         """What is given out now."""
         raise NotImplementedError
 
@@ -185,9 +185,9 @@ class Stepped(Policy[S]):
             return
         self._asked = self.asks()
         decided = self.next_round(clients, at)
-        if isinstance(decided, Round):
+        if isinstance(decided, SteppedRound):
             decided = self._trimmed(decided, at)
-        if isinstance(decided, Round):
+        if isinstance(decided, SteppedRound):
             decided = self._evened(decided)
         yield from self.notes
         self.notes.clear()
@@ -207,9 +207,9 @@ class Stepped(Policy[S]):
         }
         for client in clients:
             self._work[client] = works[decided.batches[client]]
-            yield Train(client, self.new_task(), self.books.version(), self._work[client])
+            yield Train(client, self.new_task(), self.version, self._work[client])
 
-    def _trimmed(self, round_: Round, at: float) -> Round | Finish:
+    def _trimmed(self, round_: SteppedRound, at: float) -> SteppedRound | Finish:
         """With as many steps as time and money allow."""
         budget = self.context.budget
         step_money = sum(budget.of(client) * size for client, size in round_.batches.items())
@@ -229,9 +229,9 @@ class Stepped(Policy[S]):
             tau = min(tau, max(self._steps_in(self.left_s(at, sure=True), round_), 1))
         if tau < round_.tau:
             self.notes.append(Note(f"{tau} of {round_.tau} steps: that is what the budgets allow"))
-        return Round(tau, round_.batches)
+        return SteppedRound(tau, round_.batches)
 
-    def _steps_in(self, seconds: float, round_: Round) -> int:
+    def _steps_in(self, seconds: float, round_: SteppedRound) -> int:
         """Steps of the round that everybody has time for, of those whose speed is known."""
         fits = (self._device(client).steps_in(seconds, size) for client, size in round_.batches.items())
         return int(min(max(min(fits) * (1 + TOLERANCE), 0.0), round_.tau))
@@ -240,7 +240,7 @@ class Stepped(Policy[S]):
         """As it is in this round."""
         return self.devices[client] if self._asked else self.devices[client].on_average(0.0)
 
-    def _evened(self, round_: Round) -> Round:
+    def _evened(self, round_: SteppedRound) -> SteppedRound:
         """With batches as large as each other where a client goes through more than it holds.
 
         The rest that ends an epoch would otherwise be a step as large as any, of a few samples.
@@ -250,7 +250,7 @@ class Stepped(Policy[S]):
             held = self.devices[client].held
             if round_.tau * size > held:
                 batches[client] = math.ceil(held / math.ceil(held / size))
-        return Round(round_.tau, batches)
+        return SteppedRound(round_.tau, batches)
 
     def _end_or_wait(self, at: float) -> Commands:
         if self.books.open:

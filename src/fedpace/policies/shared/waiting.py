@@ -97,7 +97,7 @@ class Waiting(Policy[S]):
         rng = self.generator("sample", self._draws)
         clients = self.books.clients.draw(count, rng, but=there)
         for client, work in zip(clients, self.works(clients), strict=True):
-            yield Train(client, self.new_task(), self.books.version(), work)
+            yield Train(client, self.new_task(), self.version, work)
 
     def _end_or_wait(self, at: float) -> Commands:
         here = len(self._arrived)

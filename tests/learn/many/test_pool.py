@@ -23,11 +23,36 @@ from tests.learn.learning_toys import OnlyHere, crashing, normed, plain, task
 from tests.messages import make_job
 
 
+class Stack(Serial):
+    """Takes jobs as a stack does."""
+
+    appetite = 2
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    return Trainer(task(normed), TrainSettings(), 3)
+
+
+@pytest.fixture(scope="module")
+def pool(trainer):
+    """Two workers for the tests that leave them alive; each takes seconds to begin."""
+    with Processes(trainer, 2, Stack) as processes:
+        yield processes
+
+
+@pytest.fixture
+def left():
+    """The processes that a test has begun and that are still there."""
+    before = set(multiprocessing.active_children())
+    return lambda: set(multiprocessing.active_children()) - before
+
+
 def moved(weights):
     return Weights(weights.params + 0.01, weights.buffers, weights.counters)
 
 
-def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
+def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for(left):
     trainer = Trainer(task(normed), TrainSettings(optimiser="Adam", lr=0.01, decay=0.1), 11)
     starts = [trainer.initial(), moved(trainer.initial())]
     jobs = [
@@ -64,11 +89,11 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for():
     assert [update.width for update in found[-2:]] == [None, 0.5]
     assert [update.estimates is None for update in found[-3:]] == [False, True, False]
     assert [update.gradient is None for update in found[-3:]] == [True, True, False]
-    assert multiprocessing.active_children() == []
+    assert not left()
 
 
 @pytest.mark.parametrize("method", ["one by one", "stacked"])
-def test_a_worker_that_dies_is_an_error_that_names_the_task(method):
+def test_a_worker_that_dies_is_an_error_that_names_the_task(method, left):
     trainer = Trainer(task(crashing), TrainSettings(), 1)
     jobs = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
     within = Serial if method == "one by one" else Stack
@@ -78,7 +103,7 @@ def test_a_worker_that_dies_is_an_error_that_names_the_task(method):
         pytest.raises(FedpaceError, match=f"{which} ended abruptly, with exit code 3"),
     ):
         processes.train(jobs)
-    assert multiprocessing.active_children() == []
+    assert not left()
 
 
 def test_large_arrays_weights_and_updates_lie_in_shared_memory_that_is_given_back():
@@ -106,15 +131,13 @@ def test_large_arrays_weights_and_updates_lie_in_shared_memory_that_is_given_bac
         assert torch.equal(one.params, other.params)
 
 
-def test_jobs_after_a_failure_are_trained_as_ever():
-    trainer = Trainer(task(plain), TrainSettings(), 1)
+def test_jobs_after_a_failure_are_trained_as_ever(trainer, pool):
     good = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(6)]
     wrong = [(make_job(0, 9, 1, 0, 9, 5), trainer.initial())]
-    with Processes(trainer, 2) as processes:
-        with pytest.raises(PolicyError, match="depth 9") as caught:
-            processes.train(good + wrong)
-        assert "in run" in "".join(caught.value.__notes__)
-        assert len(processes.train(good)) == 6
+    with pytest.raises(PolicyError, match="depth 9") as caught:
+        pool.train(good + wrong)
+    assert "in run" in "".join(caught.value.__notes__)
+    assert len(pool.train(good)) == 6
 
 
 @given(integers(1, 150), integers(1, 5))
@@ -125,63 +148,52 @@ def test_groups_in_order_hold_every_job_once_in_one_a_worker(jobs, workers):
     assert len(groups) <= workers
 
 
-def test_what_nobody_waits_for_is_trained_while_the_caller_goes_on():
-    trainer = Trainer(task(normed), TrainSettings(), 3)
+def test_what_nobody_waits_for_is_trained_while_the_caller_goes_on(trainer, pool):
     versions = [trainer.initial()]
     for _ in range(29):
         versions.append(moved(versions[-1]))
     jobs = [(make_job(number % 3, number, 2, 0, 5, 5), versions[number]) for number in range(30)]
     expected = Serial(trainer).train(jobs)
-    found = {}
-    with Processes(trainer, 2, Stack) as processes:
-        begun = []
-        for start in range(0, 30, 6):
-            first, *others = processes.begin(jobs[start : start + 2], jobs[start + 2 : start + 6])
-            begun += others
-            found |= zip(first.tasks, *processes.finish([first]), strict=True)
-        for batch, updates in zip(begun, processes.finish(begun), strict=True):
-            found |= zip(batch.tasks, updates, strict=True)
+    begun, found = [], {}
+    for start in range(0, 30, 6):
+        first, *others = pool.begin(jobs[start : start + 2], jobs[start + 2 : start + 6])
+        begun += others
+        found |= zip(first.tasks, *pool.finish([first]), strict=True)
+    for batch, updates in zip(begun, pool.finish(begun), strict=True):
+        found |= zip(batch.tasks, updates, strict=True)
     assert len(begun) == 5
     for number, update in enumerate(expected):
         assert torch.equal(found[number].params, update.params)
 
 
-def test_a_failure_is_told_to_whoever_asks_for_its_batch():
-    trainer = Trainer(task(plain), TrainSettings(), 1)
+def test_a_failure_is_told_to_whoever_asks_for_its_batch(trainer, pool):
     good = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(2)]
     wrong = [(make_job(0, 9, 1, 0, 9, 5), trainer.initial())]
-    with Processes(trainer, 2, Stack) as processes:
-        first, other = processes.begin(good, wrong)
-        assert len(processes.finish([first])[0]) == 2
-        with pytest.raises(PolicyError, match="depth 9"):
-            processes.finish([other])
-        assert len(processes.train(good)) == 2
+    first, other = pool.begin(good, wrong)
+    assert len(pool.finish([first])[0]) == 2
+    with pytest.raises(PolicyError, match="depth 9"):
+        pool.finish([other])
+    assert len(pool.train(good)) == 2
 
 
-def test_a_worker_that_dies_in_the_background_is_an_error_that_names_the_task():
+def test_a_worker_that_dies_in_the_background_is_an_error_that_names_the_task(left):
     trainer = Trainer(task(crashing), TrainSettings(), 1)
     bad = [(make_job(0, 7, 1, 0, 1, 5), trainer.initial())]
     with Processes(trainer, 2) as processes:
         batches = processes.begin(bad, bad)
         with pytest.raises(FedpaceError, match="task 7 ended abruptly, with exit code 3"):
             processes.finish(batches[:1])
-    assert multiprocessing.active_children() == []
+    assert not left()
 
 
-def test_workers_end_though_they_are_at_jobs_that_nobody_wants_any_more():
+def test_workers_end_though_they_are_at_jobs_that_nobody_wants_any_more(left):
     trainer = Trainer(task(plain), TrainSettings(), 1)
     jobs = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(4)]
     endless = [(make_job(0, 9, 10**9, 0, 1, 5), trainer.initial())]
     with Processes(trainer, 2, Stack) as processes:
         first, *_ = processes.begin(jobs, endless)
         processes.finish([first])
-    assert multiprocessing.active_children() == []
-
-
-class Stack(Serial):
-    """Takes jobs as a stack does."""
-
-    appetite = 2
+    assert not left()
 
 
 def test_a_model_that_cannot_be_sent_to_a_worker_is_refused_at_once():

@@ -24,12 +24,12 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from grpc import aio
 
 from fedpace.core.errors import PeerError
-from fedpace.core.events import Arrived
+from fedpace.core.events import Arrived, TaskResult
 from fedpace.core.journal import JOURNAL, read
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.orders import Open, Orders, Outcome
+from fedpace.learn.train.orders import LiveResult, Open, Orders
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
 from fedpace.net.client import Client
@@ -93,7 +93,8 @@ class Idle:
             "depth": np.array([1], "<i8"),
             "effort": np.array([1.0], "<f8"),
         }
-        return TrainedTask(Outcome(1, 1, 0, 20, 20, False, None, None, 1e-3, None), update)
+        result = TaskResult(depth=1, steps=1, full_steps=0, samples=20, trained=20)
+        return TrainedTask(LiveResult(result, 1e-3, None), update)
 
 
 def serve(told: Connection, keys: Path, out: Path) -> None:

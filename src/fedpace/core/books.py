@@ -61,7 +61,7 @@ class Roster:
 
     @property
     def idle(self) -> int:
-        """How many online clients are free."""
+        """Number of online clients that are free."""
         return self._idle
 
     @property
@@ -106,7 +106,7 @@ class Roster:
         return list(chosen)
 
     def draw_nth(self, count: int, series: Series, number: int) -> list[int]:
-        """What draw(count, series.at(number)) gives; for one client at a fraction of the cost."""
+        """The draw by series.at(number); for one client at a fraction of the cost."""
         if count == 1 and self._by_trial(1, self._idle):
             known, states = self._known, self._states
             for i in series.two_below(number, len(known)):
@@ -160,11 +160,11 @@ class Roster:
             self._idle += 1
 
     def _by_trial(self, count: int, idle: int) -> bool:
-        """Whether to draw from everybody until enough are free: looking for who is free costs more."""
+        """True where drawing from everybody until enough are free is cheaper than listing who is."""
         return 2 * count <= idle and count * len(self._known) < idle**2
 
     def _free(self) -> list[int]:
-        """Who is free, in order."""
+        """The free clients, in order."""
         if self._idle > FEW:
             states = np.frombuffer(self._states, dtype=np.uint8)
             clients: list[int] = np.flatnonzero(states == FREE).tolist()
@@ -177,7 +177,7 @@ class Roster:
 
 
 class Books:
-    """What has happened in a run so far, to be read.
+    """The state of a run so far, to be read.
 
     now: time of the last event; started: the run has begun; clients: who is there; open, updates: tasks
     by their numbers, those that are given out and those whose updates wait for their use; timers: when

@@ -1,4 +1,4 @@
-"""What a run may take, in seconds and in money, and the ledger that counts the money.
+"""Limits of a run in seconds and in money, and the ledger that counts the money.
 
 Money is charged when work is given, for every sample that a task can go through at most, and for every
 round: a new version of the global model, with updates in it or without. What a task did not use is
@@ -48,7 +48,7 @@ class Budget:
 
     @property
     def charges(self) -> bool:
-        """Whether anything costs money."""
+        """True if anything costs money."""
         return self.round_cost > 0 or any(self.sample_cost)
 
     def check(self, clients: int) -> None:
@@ -60,7 +60,7 @@ class Budget:
             )
 
     def of(self, client: int) -> float:
-        """What one sample costs with this client."""
+        """Price of one sample with this client."""
         return self.sample_cost[client if len(self.sample_cost) > 1 else 0]
 
 
@@ -99,7 +99,7 @@ class Ledger:
         return math.inf if self.budget.money is None else self.budget.money - self.spent
 
     def price(self, command: Command) -> float:
-        """What carrying out the command costs now. Clients that never joined are given nothing."""
+        """Price of carrying out the command now. Clients that never joined are given nothing."""
         match command:
             case Probe(client=client, batch_size=size) if client in self._holds:
                 return self.budget.of(client) * min(size, self._holds[client])
@@ -168,14 +168,14 @@ class Ledger:
         self.spent = max(self.spent - money, 0.0)
 
     def _samples(self, command: Train) -> int:
-        """What the work goes through at most."""
+        """Samples that the work goes through at most."""
         work, held = command.work, self._holds[command.client]
         if work.steps is not None:
             return work.steps * min(work.batch_size, held)
         return (work.epochs or 1) * held
 
     def _since_probe(self, task: _Task) -> int:
-        """What a client can have gone through by the time that work given now reaches it."""
+        """Samples that a client can have gone through by the time that work given now reaches it."""
         probe, profiled = task.going_on, task.profiled
         if probe is None or profiled is None or not profiled.rates.batch_s > 0:
             return 0

@@ -61,7 +61,7 @@ def _complaint(line: bytes, reason: object, kind: str = "message") -> str:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether no float in a record is infinite or NaN, which msgspec writes as null."""
+    """False if a float in a record is infinite or NaN, which msgspec writes as null."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""What to do: messages from a policy to a runtime. They take effect when they are given."""
+"""Commands: messages from a policy to a runtime. They take effect when they are given."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ TOLERANCE = 1e-9
 
 
 class Work(Record, frozen=True):
-    """How much one client trains.
+    """The work of one client.
 
     Exactly one of epochs and steps (batches) is set; batches done since a Probe count.
     depth: output-side layers to train and send, None for all of them.

@@ -1,4 +1,4 @@
-"""What happens: messages from a runtime to a policy. Times are seconds since the run began."""
+"""Events: messages from a runtime to a policy. Times are seconds since the run began."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ class Rates(Record, frozen=True):
 
 
 class TaskResult(Record, frozen=True):
-    """What a task came to: made once, by the simulated timeline or by the client that trained.
+    """The result of a task: made once, by the simulated timeline or by the client that trained.
 
     depth: layers that the update carries (from the output);
     steps: batches done, of which the first `full_steps` trained the full model;

@@ -1,4 +1,4 @@
-"""What a runtime writes into the journal beside events and commands."""
+"""Facts: lines that a runtime writes into the journal beside events and commands."""
 
 from fedpace.core.commands import GLOBAL
 from fedpace.core.events import Record, always
@@ -19,7 +19,7 @@ class Evaluated(_Fact, frozen=True):
 
 
 class Spent(_Fact, frozen=True):
-    """What the run has cost so far; after every round and at the end, where anything costs money."""
+    """Cost of the run so far; after every round and at the end, where anything costs money."""
 
     at: float
     money: float

@@ -43,7 +43,7 @@ class Header:
 
 
 def part_path(path: Path) -> Path:
-    """Where the journal is while the run is going on."""
+    """Path of a journal whose run is going on."""
     return path.with_name(path.name + ".part")
 
 

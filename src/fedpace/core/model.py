@@ -1,4 +1,4 @@
-"""What a policy may know about a model: its layers, their bytes and their cost."""
+"""Profile of a model, for policies: its layers, their bytes and their cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ class ModelProfile:
         )
 
     def squared(self, shares: Sequence[float]) -> "ModelProfile":
-        """With widths by rule of thumb: half the channels are a quarter of the bytes and the work."""
+        """This profile with widths by rule of thumb: half the channels, a quarter of bytes and work."""
         widths = (
             Width(share, max(round(self.total_bytes * share**2), 1), share**2) for share in shares
         )

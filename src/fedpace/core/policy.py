@@ -50,7 +50,7 @@ def check_steps(lr: float, decay: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every policy is told once.
+    """Facts about the run that every policy is told once.
 
     clients: size of the fleet; batch_size, epochs, steps: the run's local training defaults, steps
     (batches) instead of epochs where they are set;
@@ -92,7 +92,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class NoSettings:
-    """For policies without settings."""
+    """Settings of policies that have none."""
 
 
 class Policy(Generic[S]):

@@ -100,7 +100,7 @@ class Scorer(Protocol):
 
 
 class Standing(NamedTuple):
-    """Where a run is; a tuple, since one is made at every event.
+    """Progress of a run; a tuple, since one is made at every event.
 
     accuracy: the last one tested; settled: no answer to the policy is due now.
     used: how much of its budget, of time or of money, the run has used, 0..1; 1 if it ends here.

@@ -61,7 +61,7 @@ MOST_CLIENTS = 10**8
 
 
 class Recorder(Protocol):
-    """Where a session writes what happens; a Journal is one."""
+    """Receiver of all messages of a session; a Journal is one."""
 
     def write(self, message: Event | Command | Fact) -> None: ...
 

@@ -31,7 +31,7 @@ _INSTEAD: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ConstantSettings:
-    """Of the loss; only noise / gradient and convexity shape the plan of given rounds."""
+    """Constants of the loss; only noise / gradient and convexity shape the plan of given rounds."""
 
     gradient: Annotated[float | None, "G: root mean squared gradient norm; default: measured"] = None
     noise: Annotated[float | None, "sigma: of one sample's gradient; default: measured"] = None

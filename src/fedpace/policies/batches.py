@@ -30,7 +30,7 @@ def is_over(rounds: int | None, version: int) -> Finish | None:
 
 
 class Uniform(Stepped[RoundsSettings]):
-    """The same batch size for all, round after round."""
+    """One batch size for all clients, round after round."""
 
     Settings = RoundsSettings
 

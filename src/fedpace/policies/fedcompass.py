@@ -70,7 +70,7 @@ class FedCompassSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Speed:
-    """What a client has shown: seconds a step, and seconds of transfer a task."""
+    """Measured speed of a client: seconds a step, and seconds of transfer a task."""
 
     step_s: float
     transfer_s: float

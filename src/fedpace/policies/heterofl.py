@@ -71,7 +71,7 @@ def task_s(rates: Rates, work: Work, model: ModelProfile, width: Width | None) -
 
 @dataclass(frozen=True, slots=True)
 class _Seconds:
-    """What a task with the full model would take a client."""
+    """Predicted seconds of a task with the full model."""
 
     task_s: float
 

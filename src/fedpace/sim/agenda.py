@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Kind(IntEnum):
-    """What comes first among equal times."""
+    """Order of entries among equal times."""
 
     CLIENT = 0
     TIMER = 1

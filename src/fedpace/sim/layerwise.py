@@ -21,7 +21,7 @@ BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a client gets in its time; seconds count from where it begins.
+    """Progress of a client at its stop time; seconds count from where it begins.
 
     batches: whole ones, what was done before included; layers: done in the batch after them;
     done_s: when the last whole batch is over; next_s: when the one after it would be.
@@ -34,7 +34,7 @@ class Reached:
 
 
 def costs(model: ModelProfile) -> Floats:
-    """Of a step's parts over the whole step: the forward pass, then each layer from the output."""
+    """Shares of a step's parts: the forward pass, then each layer from the output."""
     forward = sum(layer.forward for layer in model.layers)
     parts = np.array([forward, *(layer.backward for layer in reversed(model.layers))], dtype=np.float64)
     return parts / float(parts.sum())

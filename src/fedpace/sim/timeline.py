@@ -1,4 +1,4 @@
-"""How long one task takes one device, and how far it gets. Pure arithmetic, no clock.
+"""Timeline of one task on one device: how long it takes and how far it gets. Pure arithmetic.
 
 Values that every task needs are named tuples: they are made in a third of a frozen dataclass's time.
 """
@@ -46,7 +46,7 @@ class Batches:
         return np.where(numbers == 0, short, self.size)
 
     def within(self, samples: float) -> int:
-        """How many whole batches go through at most `samples` samples."""
+        """Number of whole batches that go through at most `samples` samples."""
         samples *= 1 + TOLERANCE
         epochs = int(samples // self.samples)
         rest = int((samples - epochs * self.samples) // self.size)
@@ -55,7 +55,7 @@ class Batches:
 
 @lru_cache(maxsize=10_000)
 def batches_of(size: int, samples: int) -> Batches:
-    """The same object for the same numbers: many clients have as many samples, or nearly."""
+    """Batches, one object for equal numbers: many clients have as many samples, or nearly."""
     return Batches(size, samples)
 
 
@@ -71,7 +71,7 @@ class Link(NamedTuple):
 
 
 class TimedResult(NamedTuple):
-    """What a task comes to, and when the server hears of it, in absolute seconds.
+    """The result of a task, and when the server hears of it, in absolute seconds.
 
     steps 0: there is nothing to send. Of a batch that was stopped all samples count as trained.
     """
@@ -90,7 +90,7 @@ def link(pace: Pace, model_bytes: int, free_links: bool, free_download: bool) ->
 
 
 def rates(batches: Batches, pace: Pace, way: Link) -> Rates:
-    """What the client measures in this task."""
+    """Rates that the client measures in this task."""
     batch_s = pace.sample_s * min(batches.size, batches.samples)
     return Rates(batch_s, batches.per_epoch, way.down_s, way.up_s, way.latency_s)
 

@@ -10,13 +10,13 @@ from fedpace.core.model import ModelProfile
 
 @dataclass(frozen=True, slots=True)
 class TimingTask:
-    """What a timing-only run needs to know of a task."""
+    """A task of a timing-only run."""
 
     model: ModelProfile
     samples: tuple[int, ...]
 
     def thinned(self, widths: Sequence[float]) -> "TimingTask":
-        """With thinner models of these shares of the channels, by rule of thumb."""
+        """This task with thinner models of these shares of the channels, by rule of thumb."""
         return replace(self, model=self.model.squared(widths)) if widths else self
 
 

@@ -18,7 +18,7 @@ MOST = 640
 
 
 class UninterruptedTask(NamedTuple):
-    """What a task comes to that nothing stops, on one kind of device. Times are seconds.
+    """Result and times of a task that nothing stops, on one kind of device. Times are seconds.
 
     After the download training and upload follow.
     """

@@ -120,7 +120,7 @@ class SimulatedWorld:
         )
 
     def _open_world(self) -> Iterator[Event]:
-        """Who is there at the start, and the start itself.
+        """Events of the start: everybody who is there joins, and the run begins.
 
         One at a time: those of a million clients would take half a gigabyte.
         """
@@ -147,7 +147,7 @@ class SimulatedWorld:
         return not self._now_due
 
     def next(self) -> Event | Tick | None:
-        """What happens next; None when nothing but ticks ever will."""
+        """The next event; None when nothing but ticks is left."""
         while True:
             if self._now_due:
                 return self._now_due.popleft()
@@ -325,7 +325,7 @@ class SimulatedWorld:
         self._send(command, arrives_at + later_s, result, up_bytes + more_bytes, rates, task.seen)
 
     def _train_whole(self, command: Train, at: float) -> None:
-        """What `_begin` and `_train` do for work that nothing stops, by what is known of it."""
+        """Do what `_begin` and `_train` do for work that nothing stops, from the cache."""
         client, work = command.client, command.work
         counter = self._counters[client]
         self._counters[client] = counter + 1

@@ -21,7 +21,7 @@ class Digests:
         return digest.digest()
 
     def of_each(self, numbers: Iterable[int], *keys: int) -> bytes:
-        """What `of(number, *keys)` gives for each number, one after the other."""
+        """`of(number, *keys)` of each number, one after the other."""
         begun, rest = self._begun, "".join(f":{key}" for key in keys).encode()
         digests = []
         for number in numbers:

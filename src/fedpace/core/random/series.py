@@ -59,7 +59,7 @@ class Series:
         return self._rng
 
     def two_below(self, n: int, bound: int) -> tuple[int, ...]:
-        """What at(n).integers(bound, size=2) gives, or nothing; bound: at most 2^32.
+        """The numbers at(n).integers(bound, size=2), or none; bound: at most 2^32.
 
         A whole block has the bound that it is first asked for, since bounds hardly ever change.
         """
@@ -101,7 +101,7 @@ def _first_numbers(state: _Pair) -> _Wide:
 
 
 def _two_below(number: int, bound: int) -> tuple[int, ...]:
-    """Of 64 random bits two numbers below the bound, or none.
+    """Make two numbers below the bound of 64 random bits, or none.
 
     After Lemire (2019): the upper half of a 32-bit number times the bound. Where the lower half is
     below the bound numpy may draw again, and then nothing is told here.
@@ -113,7 +113,7 @@ def _two_below(number: int, bound: int) -> tuple[int, ...]:
 
 
 def _all_two_below(numbers: _Wide, bound: int) -> list[tuple[int, ...]]:
-    """The same of each number."""
+    """Do the same for each number."""
     low, half, times = np.uint64(_LOW_32), np.uint64(32), np.uint64(bound)
     one, other = (numbers & low) * times, (numbers >> half) * times
     pairs: list[tuple[int, ...]] = list(

@@ -1,1 +1,1 @@
-"""What several policies have in common."""
+"""Code shared by policies: kinds of rounds, draws, tiers, estimates, checks."""

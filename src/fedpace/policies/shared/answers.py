@@ -1,4 +1,4 @@
-"""What clients estimate about the loss, as a policy hears it."""
+"""Clients' estimates of the loss, as a policy hears them."""
 
 from collections.abc import Sequence
 from typing import Literal

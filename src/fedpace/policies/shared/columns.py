@@ -1,4 +1,4 @@
-"""What a policy knows of every client, as numbers in arrays instead of an object a client."""
+"""Records of clients as numbers in arrays instead of an object a client."""
 
 from array import array
 from collections.abc import Iterator, MutableMapping

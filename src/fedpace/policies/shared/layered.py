@@ -44,7 +44,7 @@ Times = Literal["auto", "exponential", "steady"]
 
 @dataclass(frozen=True, slots=True)
 class Averaging:
-    """How updates come together and speeds are learned; a table of its own in settings."""
+    """Settings of averaging and of learning speeds; a table of its own."""
 
     weigh: Annotated[
         Literal["equal", "samples"], "clients count alike in a mean, or by the samples they have"
@@ -61,7 +61,7 @@ class Averaging:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What is known of a client.
+    """Measured or guessed speed of a client.
 
     samples_per_s: P_u, samples a second through one layer; up_s, down_s: transfers of the whole model,
     together B_u; guessed: it has not delivered yet, this is what it cannot be faster than.
@@ -79,7 +79,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class LayeredRound:
-    """What a round gives out. batches: client -> samples of a step, of clients whose speed is known.
+    """The work of a round. batches: client -> samples of a step, of clients whose speed is known.
 
     rate: where set, nobody computes for longer than would let it through so many layers on average.
     """
@@ -139,7 +139,7 @@ class Layered(Policy[S]):
         """Expected misses of layers that were always reached, and reaches of those that never were."""
 
     def next_round(self, at: float) -> LayeredRound | Finish:
-        """What is given out now; speeds of some clients are known."""
+        """The round to begin now, or the end; speeds of some clients are known."""
         raise NotImplementedError
 
     # What happens
@@ -328,7 +328,7 @@ class Layered(Policy[S]):
             self.speeds.pop(client, None)
 
     def _was_late(self, client: int, at: float) -> None:
-        """What a client can be at best that has not sent anything in time."""
+        """Guess the speed of a client that has not sent anything in time: the best it can be."""
         old, round_ = self.speeds.get(client), self._running
         if round_ is not None and old is not None and client in round_.batches:
             # It stopped computing in time, so it is the link.

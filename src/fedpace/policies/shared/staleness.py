@@ -1,4 +1,4 @@
-"""How much an update counts that was trained on an old model: the one place where it is decided.
+"""Staleness factors: the weight of updates that were trained on an old model, decided here alone.
 
 Staleness d is the number of versions that the model has had since the client downloaded it: 0 for a
 fresh update. A factor multiplies the update's weight once, when the update is used, and never the

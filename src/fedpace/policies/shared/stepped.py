@@ -30,7 +30,7 @@ _ROUNDS, _SURE = 10, 0.8
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What is known of a client.
+    """Measured speed and data of a client.
 
     samples: seen so far; most: what it can hold; sample_s: a step takes so long for each sample, None:
     not known yet; link_s: what transfers take; extra_steps, extra_link_s: a round in which clients
@@ -53,32 +53,32 @@ class Device:
         return None if self.sample_s is None else 1 / self.sample_s
 
     def on_average(self, share: float) -> "Device":
-        """With estimates that take a share of what they take: that of the rounds which have any."""
+        """This device with estimates averaged over rounds, of which only a share has any."""
         return replace(
             self, extra_steps=share * self.extra_steps, extra_link_s=share * self.extra_link_s
         )
 
     def round_s(self, tau: float, size: int) -> float | None:
-        """How long a round with estimates takes it."""
+        """Seconds of a round with estimates; None: its speed is not known."""
         if self.sample_s is None:
             return None
         return (tau + self.extra_steps) * size * self.sample_s + self.link_s + self.extra_link_s
 
     def steps_in(self, seconds: float, size: int) -> float:
-        """How many steps of such a round fit; infinite where its speed is not known."""
+        """Steps of such a round that fit; infinite where its speed is not known."""
         if self.sample_s is None:
             return math.inf
         left_s = seconds - self.link_s - self.extra_link_s
         return left_s / (size * self.sample_s) - self.extra_steps
 
     def trained(self, sample_s: float, link_s: float) -> "Device":
-        """With what a round has shown; half of it is what was known before, for it varies."""
+        """This device after a round: the mean of what was known and what it has shown."""
         if self.sample_s is None:
             return replace(self, sample_s=sample_s, link_s=link_s)
         return replace(self, sample_s=(self.sample_s + sample_s) / 2, link_s=(self.link_s + link_s) / 2)
 
     def estimated(self, extra_steps: float, extra_link_s: float) -> "Device":
-        """With what estimates took; the first time there is nothing to take the mean with."""
+        """This device after estimates; the first time there is nothing to take the mean with."""
         first = not self.extra_steps and not self.extra_link_s
         return replace(
             self,
@@ -123,18 +123,18 @@ class Stepped(Policy[S]):
         self._answers: dict[Estimate, dict[int, float]] = {}
 
     def next_round(self, clients: list[int], at: float) -> SteppedRound | Finish:
-        """What is given out now."""
+        """The round to begin now, or the end."""
         raise NotImplementedError
 
     def asks(self) -> bool:
-        """Whether clients estimate in the next round."""
+        """True if clients estimate in the next round."""
         return bool(self._measure)
 
     def learn(self, answers: Mapping[Estimate, Mapping[int, float]]) -> None:
         """Hear what was measured: by client, of those whose number is finite."""
 
     def left_s(self, at: float, sure: bool = False) -> float:
-        """What is left of the time, counted as rounds are foretold. sure: so that one round fits."""
+        """Seconds left, counted as rounds are foretold. sure: so that one round fits."""
         limit, later = self.context.budget.time_s, sorted(self._later) or [1.0]
         left = math.inf if limit is None else max(limit - at, 0.0)
         factor = later[int(_SURE * (len(later) - 1))] if sure else median(later)
@@ -210,7 +210,7 @@ class Stepped(Policy[S]):
             yield Train(client, self.new_task(), self.version, self._work[client])
 
     def _trimmed(self, round_: SteppedRound, at: float) -> SteppedRound | Finish:
-        """With as many steps as time and money allow."""
+        """The round with as many steps as time and money allow."""
         budget = self.context.budget
         step_money = sum(budget.of(client) * size for client, size in round_.batches.items())
         money_left = self.books.ledger.left - budget.round_cost
@@ -241,7 +241,7 @@ class Stepped(Policy[S]):
         return self.devices[client] if self._asked else self.devices[client].on_average(0.0)
 
     def _evened(self, round_: SteppedRound) -> SteppedRound:
-        """With batches as large as each other where a client goes through more than it holds.
+        """The round with batches of equal size where a client goes through more than it holds.
 
         The rest that ends an epoch would otherwise be a step as large as any, of a few samples.
         """

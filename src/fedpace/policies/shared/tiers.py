@@ -80,7 +80,7 @@ class Tiers:
         return self._free[tier] > 0
 
     def free(self, tier: int) -> Clients:
-        """Who is in a tier and in no round, in order."""
+        """Clients of a tier that are in no round, in order."""
         tiers, rounds = (np.frombuffer(one, dtype=np.int64) for one in (self._tier, self._round))
         return np.flatnonzero((tiers == tier) & (rounds == 0))
 
@@ -112,12 +112,12 @@ class Tiers:
             self._free[0] += missing
 
     def _starts_one(self, task_s: float) -> bool:
-        """Whether a tier begins with a client that takes so long."""
+        """True if a tier begins with a client that takes so long."""
         place = bisect_left(self._starts, task_s)
         return place < len(self._starts) and self._starts[place] == task_s
 
     def _is_within(self, task_s: float) -> bool:
-        """Whether a client that takes so long fits into the tiers that there are."""
+        """True if a client that takes so long fits into the tiers that there are."""
         tier = bisect_right(self._starts, task_s)
         return tier > 0 and not task_s > self._ratio * self._starts[tier - 1]
 

@@ -55,7 +55,7 @@ class Waiting(Policy[S]):
         self._arrived: list[Arrived] = []
 
     def works(self, clients: list[int]) -> Iterable[Work]:
-        """What each of these clients is given."""
+        """The work of each of these clients."""
         raise NotImplementedError
 
     def was_late(self, client: int) -> None:

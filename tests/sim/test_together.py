@@ -1,10 +1,9 @@
 """Whole runs with every method differ by rounding alone; asynchronous ones are stacked too."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 import fedpace
 from fedpace.core.codec import encode

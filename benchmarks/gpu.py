@@ -17,7 +17,7 @@ from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.steps import Eager
+from fedpace.learn.train.steps import EagerSteps
 from fedpace.learn.train.trainer import Job, Trainer
 
 BATCH, REPEATS = 64, 7
@@ -41,7 +41,7 @@ def main(device: str) -> None:
     task = whole.divided(np.split(np.arange(7000), [6400]))
     settings = TrainSettings(optimiser="Adam", lr=0.003, batch_size=BATCH)
     graphs, eager = (Trainer(task, settings, 0, device) for _ in range(2))
-    eager._whole.steps = Eager(eager._whole.model, task.loss, settings)
+    eager._whole.steps = EagerSteps(eager._whole.model, task.loss, settings)
     for name, trainer in (("as it is", graphs), ("without graphs", eager)):
         for steps, client, depth in ((200, 0, 4), (40, 0, 4), (200, 1, 4), (40, 0, 2)):
             kind = "with short batches" if client else f"depth {depth}"

@@ -117,11 +117,16 @@ class Spans:
         self._undo = ExitStack()
 
     def __enter__(self) -> "Spans":
-        from fedpace.learn.many.executor import Serial
-        from fedpace.learn.many.stacks.stacked import Stacked
+        from fedpace.learn.many.executor import SerialExecutor
+        from fedpace.learn.many.stacks.stacked import StackedExecutor
         from fedpace.learn.server.store import ModelStore
 
-        watched = (Serial, "train"), (Stacked, "train"), (ModelStore, "put"), (ModelStore, "aggregate")
+        watched = (
+            (SerialExecutor, "train"),
+            (StackedExecutor, "train"),
+            (ModelStore, "put"),
+            (ModelStore, "aggregate"),
+        )
         for owner, name in watched:
             self._watch(owner, name)
         return self
@@ -365,8 +370,8 @@ def same(*methods: str) -> None:
     """Updates of stacks beside those of one-by-one training, on the GPU and on the CPU."""
     import torch
 
-    from fedpace.learn.many.executor import Serial
-    from fedpace.learn.many.stacks.stacked import Stacked
+    from fedpace.learn.many.executor import SerialExecutor
+    from fedpace.learn.many.stacks.stacked import StackedExecutor
     from fedpace.learn.settings import TrainSettings
     from fedpace.learn.train.trainer import Trainer
 
@@ -380,12 +385,12 @@ def same(*methods: str) -> None:
         settings = TrainSettings(optimiser, 0.01, options, 32)
         trainer, cpu = Trainer(task, settings, 3, device), Trainer(task, settings, 3)
         work = work_of(trainer, 40, 3)
-        expected = Serial(trainer).train(work)
+        expected = SerialExecutor(trainer).train(work)
         ways = {
-            "cpu": lambda cpu=cpu, work=work: Serial(cpu).train(work[:2]),
-            "stacked": Stacked(trainer).train,
-            "by-7": Stacked(trainer, 7).train,
-            "eager": Stacked(trainer, capture=lambda step: step).train,
+            "cpu": lambda cpu=cpu, work=work: SerialExecutor(cpu).train(work[:2]),
+            "stacked": StackedExecutor(trainer).train,
+            "by-7": StackedExecutor(trainer, 7).train,
+            "eager": StackedExecutor(trainer, capture=lambda step: step).train,
         }
         for method in methods or ("cpu", "stacked", "by-7", "eager"):
             began = time.perf_counter()
@@ -400,7 +405,7 @@ def same(*methods: str) -> None:
                 f"{'right' if median(away) < 1e-3 else 'WRONG'} ({time.perf_counter() - began:.1f} s)",
                 flush=True,
             )
-        executor = Stacked(trainer)
+        executor = StackedExecutor(trainer)
         first, again = executor.train(work), executor.train(work)
         equal = all(torch.equal(a.params, b.params) for a, b in zip(first, again, strict=True))
         print(f"{model:>12}: the same bits again: {equal}; {list(executor.notes.values())}", flush=True)
@@ -411,7 +416,7 @@ def kernels(model: str, precision: str, method: str = "stacked") -> None:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    from fedpace.learn.many.stacks.stacked import Stacked
+    from fedpace.learn.many.stacks.stacked import StackedExecutor
     from fedpace.learn.settings import TrainSettings
     from fedpace.learn.train.trainer import Job, Trainer
 
@@ -419,7 +424,7 @@ def kernels(model: str, precision: str, method: str = "stacked") -> None:
     initial, depth = trainer.initial(), trainer.layout.depth
     work = [(Job(one, 0, 0, 32, TaskResult(depth, 5, 0, 0)), initial) for one in range(64)]
     with changed(method):
-        executor = Stacked(trainer)
+        executor = StackedExecutor(trainer)
         executor.train(work)
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:

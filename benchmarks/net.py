@@ -29,7 +29,7 @@ from fedpace.core.journal import JOURNAL, read
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.orders import LiveResult, Open, Orders
+from fedpace.learn.train.orders import LiveResult, TaskOpening, TaskOrders
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
 from fedpace.net.client import Client
@@ -83,7 +83,9 @@ class Idle:
     def batches(self, batch_size: int) -> int:
         return 1
 
-    def train(self, opened: Open, weights: Any, orders: Orders, *_: Any) -> TrainedTask | None:
+    def train(
+        self, opened: TaskOpening, weights: Any, orders: TaskOrders, *_: Any
+    ) -> TrainedTask | None:
         if orders.wait() is None:
             return None
         update = {

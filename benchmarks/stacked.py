@@ -19,9 +19,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedpace.core.events import TaskResult
-from fedpace.learn.many.executor import Executor, Serial, single_thread
-from fedpace.learn.many.processes import Processes
-from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.many.executor import Executor, SerialExecutor, single_thread
+from fedpace.learn.many.processes import ProcessExecutor
+from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.server.aggregate import aggregate
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.models import build_model
@@ -123,14 +123,14 @@ def main() -> None:
         "one process",
         {
             "by hand": lambda turn: by_hand(task, server, chosen(turn)),
-            "one by one": partial(ours, trainer, Serial(trainer)),
-            "stacked": partial(ours, trainer, Stacked(trainer)),
+            "one by one": partial(ours, trainer, SerialExecutor(trainer)),
+            "stacked": partial(ours, trainer, StackedExecutor(trainer)),
         },
     )
     with (
         ProcessPoolExecutor(2, get_context("spawn"), Loop.start) as pool,
-        Processes(trainer, 2) as alone,
-        Processes(trainer, 2, Stacked) as together,
+        ProcessExecutor(trainer, 2) as alone,
+        ProcessExecutor(trainer, 2, StackedExecutor) as together,
     ):
         compare(
             "two processes",

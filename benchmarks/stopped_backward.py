@@ -13,30 +13,30 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedpace.learn.many.executor import single_thread
-from fedpace.learn.model.layers import Bound, Layout
-from fedpace.learn.model.stopped import Stopped, backward_until
+from fedpace.learn.model.layers import BoundModel, Layout
+from fedpace.learn.model.stopped import StoppedBackward, backward_until
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.train.steps import step
 
 
-def known(bound: Bound, depth: int, inputs: Tensor, targets: Tensor) -> None:
-    with Stopped(bound, depth) as part:
+def known(bound: BoundModel, depth: int, inputs: Tensor, targets: Tensor) -> None:
+    with StoppedBackward(bound, depth) as part:
         step(bound.model, cross_entropy, part, _sgd(part.trained), inputs, targets)
 
 
-def found(bound: Bound, depth: int, inputs: Tensor, targets: Tensor) -> None:
+def found(bound: BoundModel, depth: int, inputs: Tensor, targets: Tensor) -> None:
     model = bound.model.train()
     reached = backward_until(cross_entropy(model(inputs), targets), bound, lambda at: at >= depth)
     _sgd(bound.params(reached)).step()
 
 
-def plain(bound: Bound, depth: int, inputs: Tensor, targets: Tensor) -> None:
+def plain(bound: BoundModel, depth: int, inputs: Tensor, targets: Tensor) -> None:
     model = bound.model.train()
     cross_entropy(model(inputs), targets).backward()
     _sgd(list(model.parameters())).step()
 
 
-def forward(bound: Bound, depth: int, inputs: Tensor, targets: Tensor) -> None:
+def forward(bound: BoundModel, depth: int, inputs: Tensor, targets: Tensor) -> None:
     cross_entropy(bound.model.train()(inputs), targets)
 
 

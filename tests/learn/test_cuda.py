@@ -12,15 +12,15 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.facts import Evaluated
 from fedpace.data.fashion import load_shipped
 from fedpace.learn.device import at_work, open_device
-from fedpace.learn.many.processes import Processes
+from fedpace.learn.many.processes import ProcessExecutor
 from fedpace.learn.model.stopped import backward_until
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.tasks.images import image_task
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.graphs import Graphs
-from fedpace.learn.train.steps import Eager
+from fedpace.learn.train.graphs import GraphSteps
+from fedpace.learn.train.steps import EagerSteps
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import normed, task
 from tests.learn.train.test_training import job, same
@@ -53,7 +53,7 @@ def both(made, settings):
 
 def eager(made, settings):
     trainer = Trainer(made, settings, SEED, device="cuda")
-    trainer._whole.steps = Eager(trainer._whole.model, made.loss, settings)
+    trainer._whole.steps = EagerSteps(trainer._whole.model, made.loss, settings)
     return trainer
 
 
@@ -99,7 +99,7 @@ def test_partial_depths_and_statistics_are_those_of_a_cpu(settings, depth, full_
 @pytest.mark.parametrize("settings", [SGD, ADAM], ids=lambda s: s.optimiser)
 def test_graphs_and_steps_one_by_one_agree(settings):
     graphs, plain = Trainer(images(), settings, SEED, device="cuda"), eager(images(), settings)
-    assert isinstance(graphs._whole.steps, Graphs)
+    assert isinstance(graphs._whole.steps, GraphSteps)
     work = job(steps=12, depth=5, batch_size=32)
     close(graphs.run(work, graphs.initial()), plain.run(work, plain.initial()), 2e-5)
 
@@ -138,7 +138,7 @@ def test_a_backward_pass_on_a_gpu_can_be_broken_off_again_and_again():
 def test_a_learning_rate_that_decays_and_estimates_are_those_of_a_cpu():
     settings = TrainSettings(lr=0.1, decay=0.5, options={"momentum": 0.9})
     cpu, gpu = both(task(steady, clients=(13, 21)), settings)
-    assert isinstance(gpu._whole.steps, Eager)
+    assert isinstance(gpu._whole.steps, EagerSteps)
     work = job(depth=4, version=3, estimate="gradient")
     one, two = gpu.run(work, gpu.initial()), cpu.run(work, cpu.initial())
     close(one, two, 1e-4, 1e-4)
@@ -235,7 +235,7 @@ def test_a_model_that_cannot_be_captured_trains_all_the_same():
 
 def test_an_optimiser_that_needs_the_cpu_trains_without_graphs():
     cpu, gpu = both(task(), TrainSettings(optimiser="RMSprop", lr=0.01))
-    assert isinstance(gpu._whole.steps, Eager)
+    assert isinstance(gpu._whole.steps, EagerSteps)
     close(gpu.run(job(), gpu.initial()), cpu.run(job(), cpu.initial()), 1e-4)
 
 
@@ -270,7 +270,7 @@ def test_evaluation_is_that_of_a_cpu():
 def test_several_processes_share_a_gpu():
     trainer = Trainer(task(steady), ADAM, SEED, device="cuda")
     jobs = [(job(client, client, depth=5), trainer.initial()) for client in (0, 1, 2)]
-    with Processes(trainer, 2) as processes:
+    with ProcessExecutor(trainer, 2) as processes:
         updates = processes.train(jobs)
         on_gpu = processes.train([(work, weights.on(open_device("cuda"))) for work, weights in jobs])
     assert all(map(same, updates, on_gpu))

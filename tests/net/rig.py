@@ -21,7 +21,7 @@ from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.orders import LiveResult, Open, Orders
+from fedpace.learn.train.orders import LiveResult, TaskOpening, TaskOrders
 from fedpace.net.keys.gate import Gate
 from fedpace.net.server import Server
 from fedpace.remote.trainee import Arrays, TrainedTask
@@ -95,9 +95,9 @@ class Sleeper:
 
     def train(
         self,
-        opened: Open,
+        opened: TaskOpening,
         weights: Arrays,
-        orders: Orders,
+        orders: TaskOrders,
         on_profile: Callable[[float], None],
         on_step: Callable[[int], None],
     ) -> TrainedTask | None:

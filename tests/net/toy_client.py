@@ -15,7 +15,7 @@ from grpc import aio
 from fedpace.core.events import TaskResult
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.train.orders import LiveResult, Open, Orders
+from fedpace.learn.train.orders import LiveResult, TaskOpening, TaskOrders
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer
 from fedpace.net.service import OPTIONS, Stub
@@ -84,9 +84,9 @@ class Toy:
 
     def train(
         self,
-        opened: Open,
+        opened: TaskOpening,
         weights: dict[str, np.ndarray],
-        orders: Orders,
+        orders: TaskOrders,
         on_profile: Callable[[float], None],
         on_step: Callable[[int], None],
     ) -> TrainedTask | None:

@@ -18,7 +18,7 @@ from fedpace.core.errors import ConfigError, FedpaceError, PeerError
 from fedpace.flower.messages import NodeMessage
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.orders import Open, Orders
+from fedpace.learn.train.orders import TaskOpening, TaskOrders
 from fedpace.remote import packing
 from fedpace.remote.messages import Introduction, TaskFailure, TaskOrder, TaskReport, from_json
 from fedpace.remote.torch_trainee import TorchTrainee
@@ -69,13 +69,13 @@ class Worker:
         return self._train(trainee, command, order.left_s, weights)
 
     def _probe(self, trainee: TorchTrainee, probe: Probe, weights: Arrays) -> NodeMessage:
-        orders, took = Orders(), list[float]()
+        orders, took = TaskOrders(), list[float]()
 
         def profiled(batch_s: float) -> None:
             took.append(batch_s)
             orders.cancel()
 
-        opened = Open(probe.task, probe.version, probe.batch_size, probe=True, go_on=False)
+        opened = TaskOpening(probe.task, probe.version, probe.batch_size, probe=True, go_on=False)
         began = self.clock()
         trainee.train(opened, weights, orders, profiled, _ignore)
         busy_s = self.clock() - began
@@ -87,10 +87,10 @@ class Worker:
     def _train(
         self, trainee: TorchTrainee, train: Train, left_s: float | None, weights: Arrays
     ) -> NodeMessage:
-        work, orders, began = train.work, Orders(), self.clock()
+        work, orders, began = train.work, TaskOrders(), self.clock()
         stop_at = None if left_s is None else began + max(left_s, 0.0)
         orders.work(replace(work, stop_at=stop_at))
-        opened = Open(train.task, train.version, work.batch_size)
+        opened = TaskOpening(train.task, train.version, work.batch_size)
         done = trainee.train(opened, weights, orders, _ignore, _ignore)
         busy_s = self.clock() - began
         if done is None or done.update is None:

@@ -1,4 +1,4 @@
-"""Where clients train: on the CPU, or on a CUDA GPU.
+"""Devices that clients train on: the CPU, or a CUDA GPU.
 
 What is reproducible on a GPU: batch orders and seeds are those of the CPU, arithmetic is float32 (TF32
 or bf16 only where `train.precision` says so), and convolutions are deterministic. Sums run in another

@@ -1,4 +1,4 @@
-"""How clients train and how the server steps; without torch, so that reading a config stays quick."""
+"""Settings of clients' training and of the server; without torch, so that reading a config is quick."""
 
 import math
 import warnings

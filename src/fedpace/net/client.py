@@ -17,7 +17,7 @@ import grpc
 from grpc import aio
 
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError
-from fedpace.learn.train.orders import Open
+from fedpace.learn.train.orders import TaskOpening
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client_tasks import ClientTasks, ServerLink
 from fedpace.net.keys.gate import ClientKeys
@@ -257,7 +257,7 @@ class Client:
                 probe = message.probe
                 most = probe.max_epochs if probe.HasField("max_epochs") else None
                 self._tasks.open(
-                    Open(probe.task, probe.version, probe.batch_size, True, probe.go_on, most)
+                    TaskOpening(probe.task, probe.version, probe.batch_size, True, probe.go_on, most)
                 )
             case "train":
                 self._tasks.work(message.train)

@@ -1,7 +1,7 @@
 """The tasks of a client, from their models to their reports.
 
-The control stream is one coroutine, each task another, training one thread; they meet in `Orders` and
-in calls that the loop makes for the thread. Model and data stay warm between tasks.
+The control stream is one coroutine, each task another, training one thread; they meet in `TaskOrders`
+and in calls that the loop makes for the thread. Model and data stay warm between tasks.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedpace.core.errors import FedpaceError
-from fedpace.learn.train.orders import Open, Orders
+from fedpace.learn.train.orders import TaskOpening, TaskOrders
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
 from fedpace.net.service import Stub
@@ -40,8 +40,8 @@ class ClientTask:
     profile: what its probe has told; ready: what is to be reported, once the server has the update.
     """
 
-    opened: Open
-    orders: Orders = field(default_factory=Orders)
+    opened: TaskOpening
+    orders: TaskOrders = field(default_factory=TaskOrders)
     worked: bool = False
     cancelled: bool = False
     profile: pb.FromClient | None = None
@@ -83,7 +83,7 @@ class ClientTasks:
         """Tasks in a row that failed."""
         self._up_s_per_byte: float | None = None
 
-    def open(self, opened: Open) -> ClientTask:
+    def open(self, opened: TaskOpening) -> ClientTask:
         own = self._tasks.get(opened.task)
         if own is None:
             own = self._tasks[opened.task] = ClientTask(opened)
@@ -97,7 +97,7 @@ class ClientTasks:
             self._clock() + train.left_s - self._link.latency_s if train.HasField("left_s") else None
         )
         work = wire.work(train, stop_at)
-        own = self.open(Open(train.task, train.version, train.batch_size))
+        own = self.open(TaskOpening(train.task, train.version, train.batch_size))
         if not own.worked:  # it is said again after a connection broke
             own.worked = True
             own.orders.work(work)

@@ -13,7 +13,7 @@ from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.slowed import slow_down
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.live import LiveTrainer
-from fedpace.learn.train.orders import Open, Orders
+from fedpace.learn.train.orders import TaskOpening, TaskOrders
 from fedpace.remote.trainee import Arrays, TrainedTask
 
 
@@ -65,9 +65,9 @@ class TorchTrainee:
 
     def train(
         self,
-        opened: Open,
+        opened: TaskOpening,
         weights: Arrays,
-        orders: Orders,
+        orders: TaskOrders,
         on_profile: Callable[[float], None],
         on_step: Callable[[int], None],
     ) -> TrainedTask | None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedpace.learn.train.orders import LiveResult, Open, Orders
+from fedpace.learn.train.orders import LiveResult, TaskOpening, TaskOrders
 
 Arrays = dict[str, np.ndarray]
 
@@ -34,9 +34,9 @@ class Trainee(Protocol):
     def batches(self, batch_size: int) -> int: ...
     def train(
         self,
-        opened: Open,
+        opened: TaskOpening,
         weights: Arrays,
-        orders: Orders,
+        orders: TaskOrders,
         on_profile: Callable[[float], None],
         on_step: Callable[[int], None],
     ) -> TrainedTask | None: ...

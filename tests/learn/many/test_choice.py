@@ -4,9 +4,9 @@ import pytest
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.many.choice import open_executor
-from fedpace.learn.many.executor import Serial
-from fedpace.learn.many.processes import Processes
-from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.many.executor import SerialExecutor
+from fedpace.learn.many.processes import ProcessExecutor
+from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from fedpace.runs.config import load
 from tests.learn.learning_toys import Swapped, plain, task
@@ -15,17 +15,17 @@ from tests.learn.learning_toys import Swapped, plain, task
 @pytest.mark.parametrize(
     ("together", "model", "kind"),
     [
-        ("by kind", plain, Stacked),
-        ("by kind", Swapped, Serial),  # torch's products of a stack may depend on its size
-        ("one by one", plain, Serial),
-        ("stacked", Swapped, Stacked),
+        ("by kind", plain, StackedExecutor),
+        ("by kind", Swapped, SerialExecutor),  # torch's products of a stack may depend on its size
+        ("one by one", plain, SerialExecutor),
+        ("stacked", Swapped, StackedExecutor),
     ],
 )
 def test_a_method_is_taken_as_told_or_by_the_kind_of_model(together, model, kind):
     trainer = Trainer(task(model, (9,) * 10), TrainSettings(together=together), 3)
     assert type(open_executor(trainer)) is kind
     with open_executor(trainer, workers=2) as executor:
-        assert type(executor) is Processes
+        assert type(executor) is ProcessExecutor
         assert executor.appetite == 2 * kind(trainer).appetite
 
 

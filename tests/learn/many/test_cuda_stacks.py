@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fedpace.learn.many.executor import Serial
-from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.many.executor import SerialExecutor
+from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import plain, task
 from tests.learn.many.test_stack_replay import every_depth
@@ -32,9 +32,9 @@ def away(found, expected):
 def test_a_stack_on_a_gpu_gives_what_jobs_give_one_by_one(model, settings):
     trainer = trainer_of(images() if model == "images" else task(plain, SIZES), **settings)
     work = every_depth(trainer)
-    executor = Stacked(trainer)
+    executor = StackedExecutor(trainer)
     found, again = executor.train(work), executor.train(work)
-    assert away(found, Serial(trainer).train(work)) < 1e-2  # pooled numbers may be nearly equal
+    assert away(found, SerialExecutor(trainer).train(work)) < 1e-2  # pooled numbers may be nearly equal
     assert away(found, again) < 1e-5
     assert found[0].params.is_cuda
 
@@ -43,15 +43,15 @@ def test_a_stack_on_a_gpu_gives_what_jobs_give_one_by_one(model, settings):
 def test_lower_precision_is_near(precision, tolerance):
     exact, quick = (trainer_of(images(), precision=one, lr=0.02) for one in ("float32", precision))
     work = every_depth(exact)
-    expected = Serial(exact).train(work)
-    for found in (Stacked(quick).train(work), Serial(quick).train(work)):
+    expected = SerialExecutor(exact).train(work)
+    for found in (StackedExecutor(quick).train(work), SerialExecutor(quick).train(work)):
         assert away(found, expected) < tolerance
         assert found[0].params.dtype == torch.float32
 
 
 def test_steps_of_a_stack_are_captured():
     trainer = trainer_of(task(plain, SIZES), **SGD)
-    executor = Stacked(trainer)
+    executor = StackedExecutor(trainer)
     executor.train(every_depth(trainer))
     assert executor._replay._capture is not None  # no capture has failed
     assert all(kind.__name__ == "replay" for kind in executor._replay._replays.values())
@@ -60,8 +60,8 @@ def test_steps_of_a_stack_are_captured():
 @pytest.mark.parametrize("settings", [SGD, ADAM], ids=["SGD", "Adam"])
 def test_a_learning_rate_that_decays_is_followed_by_captured_steps(settings):
     trainer = trainer_of(task(plain, SIZES), decay=0.5, **settings)
-    executor = Stacked(trainer)
+    executor = StackedExecutor(trainer)
     for version in (0, 3, 1):
         work = [(changed_job(job, version=version), old) for job, old in every_depth(trainer)]
-        assert away(executor.train(work), Serial(trainer).train(work)) < 1e-3
+        assert away(executor.train(work), SerialExecutor(trainer).train(work)) < 1e-3
     assert executor._replay._capture is not None

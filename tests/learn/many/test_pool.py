@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis.strategies import integers
 
 from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
-from fedpace.learn.many.executor import Serial, chunks_in_order, single_thread
-from fedpace.learn.many.processes import Processes
+from fedpace.learn.many.executor import SerialExecutor, chunks_in_order, single_thread
+from fedpace.learn.many.processes import ProcessExecutor
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.trainer import Trainer, TrainSettings
@@ -23,7 +23,7 @@ from tests.learn.learning_toys import OnlyHere, crashing, normed, plain, task
 from tests.messages import make_job
 
 
-class Stack(Serial):
+class Stack(SerialExecutor):
     """Takes jobs as a stack does."""
 
     appetite = 2
@@ -37,7 +37,7 @@ def trainer():
 @pytest.fixture(scope="module")
 def pool(trainer):
     """Two workers for the tests that leave them alive; each takes seconds to begin."""
-    with Processes(trainer, 2, Stack) as processes:
+    with ProcessExecutor(trainer, 2, Stack) as processes:
         yield processes
 
 
@@ -67,9 +67,9 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for(left)
         (make_job(1, 12, 1, 0, 3, 5, version=4, last_depth=3), starts[1]),
         (make_job(1, 13, 3, 0, 5, 5, width=0.5, estimate="gradient"), starts[1]),
     ]
-    with Serial(trainer) as serial:
+    with SerialExecutor(trainer) as serial:
         expected = serial.train(jobs)
-    with Processes(trainer, 2) as processes:
+    with ProcessExecutor(trainer, 2) as processes:
         assert processes.appetite == 2
         assert processes.train([]) == []
         found = processes.train(jobs)
@@ -96,10 +96,10 @@ def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for(left)
 def test_a_worker_that_dies_is_an_error_that_names_the_task(method, left):
     trainer = Trainer(task(crashing), TrainSettings(), 1)
     jobs = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
-    within = Serial if method == "one by one" else Stack
+    within = SerialExecutor if method == "one by one" else Stack
     which = "task 4" if method == "one by one" else r"tasks \[4, 5\]"
     with (
-        Processes(trainer, 1, within) as processes,
+        ProcessExecutor(trainer, 1, within) as processes,
         pytest.raises(FedpaceError, match=f"{which} ended abruptly, with exit code 3"),
     ):
         processes.train(jobs)
@@ -116,8 +116,8 @@ def test_large_arrays_weights_and_updates_lie_in_shared_memory_that_is_given_bac
     for _ in range(4):
         versions.append(moved(versions[-1]))
     jobs = [(make_job(number % 4, number, 2, 0, 4, 5), versions[number % 5]) for number in range(20)]
-    expected = Serial(trainer).train(jobs)
-    with Processes(trainer, 2) as processes:
+    expected = SerialExecutor(trainer).train(jobs)
+    with ProcessExecutor(trainer, 2) as processes:
         assert len(processes._packed) < inputs.nbytes + targets.nbytes
         found = processes.train(jobs)
         blocks = list(processes._blocks._all.values())
@@ -153,7 +153,7 @@ def test_what_nobody_waits_for_is_trained_while_the_caller_goes_on(trainer, pool
     for _ in range(29):
         versions.append(moved(versions[-1]))
     jobs = [(make_job(number % 3, number, 2, 0, 5, 5), versions[number]) for number in range(30)]
-    expected = Serial(trainer).train(jobs)
+    expected = SerialExecutor(trainer).train(jobs)
     begun, found = [], {}
     for start in range(0, 30, 6):
         first, *others = pool.begin(jobs[start : start + 2], jobs[start + 2 : start + 6])
@@ -179,7 +179,7 @@ def test_a_failure_is_told_to_whoever_asks_for_its_batch(trainer, pool):
 def test_a_worker_that_dies_in_the_background_is_an_error_that_names_the_task(left):
     trainer = Trainer(task(crashing), TrainSettings(), 1)
     bad = [(make_job(0, 7, 1, 0, 1, 5), trainer.initial())]
-    with Processes(trainer, 2) as processes:
+    with ProcessExecutor(trainer, 2) as processes:
         batches = processes.begin(bad, bad)
         with pytest.raises(FedpaceError, match="task 7 ended abruptly, with exit code 3"):
             processes.finish(batches[:1])
@@ -190,7 +190,7 @@ def test_workers_end_though_they_are_at_jobs_that_nobody_wants_any_more(left):
     trainer = Trainer(task(plain), TrainSettings(), 1)
     jobs = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in range(4)]
     endless = [(make_job(0, 9, 10**9, 0, 1, 5), trainer.initial())]
-    with Processes(trainer, 2, Stack) as processes:
+    with ProcessExecutor(trainer, 2, Stack) as processes:
         first, *_ = processes.begin(jobs, endless)
         processes.finish([first])
     assert not left()
@@ -199,13 +199,13 @@ def test_workers_end_though_they_are_at_jobs_that_nobody_wants_any_more(left):
 def test_a_model_that_cannot_be_sent_to_a_worker_is_refused_at_once():
     trainer = Trainer(task(lambda: plain()), TrainSettings(), 1)
     with pytest.raises(ConfigError, match="module level"):
-        Processes(trainer, 2)
+        ProcessExecutor(trainer, 2)
 
 
 def test_a_model_that_a_worker_cannot_rebuild_is_an_error_that_says_why():
     trainer = Trainer(task(OnlyHere()), TrainSettings(), 1)
     with (
-        Processes(trainer, 1) as processes,
+        ProcessExecutor(trainer, 1) as processes,
         pytest.raises(ConfigError, match="no module named elsewhere"),
     ):
         processes.train([(make_job(0, 1, 1, 0, 1, 5), trainer.initial())])
@@ -214,11 +214,11 @@ def test_a_model_that_a_worker_cannot_rebuild_is_an_error_that_says_why():
 SCRIPT = """
 import multiprocessing
 from tests.learn.learning_toys import task
-from fedpace.learn.many.processes import Processes
+from fedpace.learn.many.processes import ProcessExecutor
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.messages import make_job
 trainer = Trainer(task(), TrainSettings(), 1)
-processes = Processes(trainer, 1)
+processes = ProcessExecutor(trainer, 1)
 processes.train([(make_job(0, 1, 1, 0, 1, 5), trainer.initial())])
 print(*[child.pid for child in multiprocessing.active_children()], flush=True)
 input()
@@ -246,7 +246,7 @@ def test_workers_end_even_when_their_parent_is_killed(request):
 
 def test_no_workers_are_refused():
     with pytest.raises(ConfigError, match="workers is 0"):
-        Processes(Trainer(task(), TrainSettings(), 1), 0)
+        ProcessExecutor(Trainer(task(), TrainSettings(), 1), 0)
 
 
 def test_single_thread_makes_torch_use_one():

@@ -10,9 +10,9 @@ import torch
 
 import fedpace
 from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
-from fedpace.learn.many.executor import Serial
-from fedpace.learn.many.ray_workers import RayWorkers
-from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.many.executor import SerialExecutor
+from fedpace.learn.many.ray_executor import RayExecutor
+from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import crashing, normed, plain, task
 from tests.learn.many.test_pool import moved
@@ -24,9 +24,9 @@ from tests.sim.test_together import config, made
 def test_without_ray_one_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"pip install 'fedpace\[ray\]'"):
-        RayWorkers(Trainer(task(), TrainSettings(), 1), 2)
+        RayExecutor(Trainer(task(), TrainSettings(), 1), 2)
     with pytest.raises(ConfigError, match="workers is 0"):
-        RayWorkers(Trainer(task(), TrainSettings(), 1), 0)
+        RayExecutor(Trainer(task(), TrainSettings(), 1), 0)
     with pytest.raises(ConfigError, match="executor 'rays'"):
         fedpace.simulate(config("sync"), task=made(), executor="rays")
 
@@ -54,14 +54,14 @@ def test_a_cluster_gives_the_bits_of_serial_training(cluster):
         for number in range(11)
     ]
     jobs += [(make_job(0, 11, 2, 0, 5, 5, width=0.5, estimate="gradient"), starts[0])]
-    with RayWorkers(trainer, 2) as workers:
+    with RayExecutor(trainer, 2) as workers:
         assert workers.appetite == 2
         assert workers.train([]) == []
         found = workers.train(jobs)
         with pytest.raises(PolicyError, match="depth 9"):
             workers.train([(make_job(0, 99, 1, 0, 9, 5), starts[0])])
         workers.train(jobs[:1])
-    for one, other in zip(found, Serial(trainer).train(jobs), strict=True):
+    for one, other in zip(found, SerialExecutor(trainer).train(jobs), strict=True):
         assert (one.depth, one.effort, one.width) == (other.depth, other.effort, other.width)
         assert one.estimates == other.estimates
         assert torch.equal(one.params, other.params)
@@ -72,17 +72,17 @@ def test_a_cluster_gives_the_bits_of_serial_training(cluster):
 def test_stacks_are_spread_over_a_cluster(cluster):
     trainer = Trainer(task(plain), TrainSettings(), 11)
     jobs = [(make_job(number % 3, number, 2, 0, 4, 5), trainer.initial()) for number in range(11)]
-    with RayWorkers(trainer, 2, partial(Stacked, size=3)) as workers:
+    with RayExecutor(trainer, 2, partial(StackedExecutor, size=3)) as workers:
         assert workers.appetite == 6
         found = workers.train(jobs)
-    for one, other in zip(found, Stacked(trainer).train(jobs), strict=True):
+    for one, other in zip(found, StackedExecutor(trainer).train(jobs), strict=True):
         assert torch.equal(one.params, other.params)
 
 
 def test_a_worker_that_dies_is_an_error_that_names_its_tasks(cluster):
     trainer = Trainer(task(crashing), TrainSettings(), 1)
     jobs = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
-    with RayWorkers(trainer, 1) as workers, pytest.raises(FedpaceError, match=r"trained tasks \[4"):
+    with RayExecutor(trainer, 1) as workers, pytest.raises(FedpaceError, match=r"trained tasks \[4"):
         workers.train(jobs)
 
 

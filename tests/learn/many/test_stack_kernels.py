@@ -10,10 +10,10 @@ from torch.nn.functional import conv2d, group_norm, pad
 from torch.nn.grad import conv2d_weight
 
 from fedpace.learn.many import kernels as package
-from fedpace.learn.many.executor import Serial
+from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks import plan as stack_plan
-from fedpace.learn.many.stacks.custom_kernels import Kernels, usable
-from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.many.stacks.custom_kernels import StackKernels, usable
+from fedpace.learn.many.stacks.stacked import StackedExecutor
 from tests.learn.many.test_stack_replay import distance, every_depth, trainer_of
 from tests.learn.many.test_stacked import images
 
@@ -97,14 +97,14 @@ def test_updates_are_those_of_training_one_by_one(kernels, model):
     made = images() if model is None else replace(images(), model=model)
     trainer = trainer_of(made, lr=0.02)
     work = every_depth(trainer)
-    found = Stacked(trainer).train(work)
+    found = StackedExecutor(trainer).train(work)
     assert set(kernels.calls) == {"convolve", "weights_of", "normalise", "slopes_of"}
-    assert 0 < distance(found, Serial(trainer).train(work)) < 1e-4
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 
 def test_weights_that_all_clients_share_are_taken_too(kernels):
     x, weights, bias = torch.rand(3, 2, 1, 8, 8), torch.rand(4, 1, 3, 3), torch.rand(4)
-    with Kernels():
+    with StackKernels():
         found = torch.vmap(lambda one: conv2d(one, weights, bias))(x)
     expected = torch.stack([conv2d(one, weights, bias) for one in x])
     assert kernels.calls["convolve"] == 1
@@ -117,8 +117,8 @@ def test_kernels_that_give_other_numbers_are_left_for_grouped_convolutions(kerne
     trainer = trainer_of(images(), lr=0.02)
     work = every_depth(trainer)
     with pytest.warns(UserWarning, match="our kernels fail: gradients in a stack are not those"):
-        found = Stacked(trainer).train(work)
-    assert distance(found, Serial(trainer).train(work)) < 1e-4
+        found = StackedExecutor(trainer).train(work)
+    assert distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 
 def test_a_cpu_has_no_kernels():

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedpace.learn.many.executor import Serial
-from fedpace.learn.many.stacks.replay import Replay, room_for
-from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.many.executor import SerialExecutor
+from fedpace.learn.many.stacks.replay import ReplayTrainer, room_for
+from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.many.stacks.train import StackTrainer
 from fedpace.learn.train.graphs import CannotCapture
 from tests.learn.learning_toys import Recurrent, Swapped, Tied, normed, plain
@@ -43,9 +43,9 @@ def test_jobs_of_all_depths_in_one_stack_give_what_each_gives_alone(model, optim
     lr = 0.1 if optimiser == "SGD" else 0.01
     trainer = trainer_of(model, optimiser=optimiser, lr=lr, options=options)
     work = every_depth(trainer)
-    expected = Serial(trainer).train(work)
+    expected = SerialExecutor(trainer).train(work)
     for size in (None, 7):
-        executor = Stacked(trainer, size=size, capture=Again())
+        executor = StackedExecutor(trainer, size=size, capture=Again())
         assert distance(executor.train(work), expected) < 1e-4
         assert distance(executor.train(work[::-1])[::-1], expected) < 1e-4
 
@@ -55,15 +55,15 @@ def test_jobs_of_all_depths_in_one_stack_give_what_each_gives_alone(model, optim
 def test_every_model_and_batch_size_gives_what_it_gives_alone(made, batch_size):
     trainer = trainer_of(images(), lr=0.02) if made is images else trainer_of(made)
     work = every_depth(trainer, batch_size)
-    found = Stacked(trainer, capture=Again()).train(work)
-    assert distance(found, Serial(trainer).train(work)) < 1e-4
+    found = StackedExecutor(trainer, capture=Again()).train(work)
+    assert distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 
 @pytest.fixture
 def stacks(monkeypatch):
     """(kind, jobs) of each stack."""
     found = []
-    for kind in (Replay, StackTrainer):
+    for kind in (ReplayTrainer, StackTrainer):
 
         def noting(self, jobs, run=kind.run, kind=kind):
             found.append((kind, len(jobs)))
@@ -76,10 +76,10 @@ def stacks(monkeypatch):
 def test_all_depths_lie_in_one_stack_and_few_sizes_are_captured(stacks):
     trainer, capture = trainer_of(plain), Again()
     work = every_depth(trainer)
-    executor = Stacked(trainer, capture=capture)
+    executor = StackedExecutor(trainer, capture=capture)
     for _ in range(2):
         executor.train(work)
-    assert stacks == [(Replay, 48)] * 2
+    assert stacks == [(ReplayTrainer, 48)] * 2
     assert capture.captures <= 10
     before = capture.captures
     executor.train(every_depth(trainer, batch_size=6))
@@ -89,15 +89,15 @@ def test_all_depths_lie_in_one_stack_and_few_sizes_are_captured(stacks):
 def test_layers_behind_frozen_statistics_and_tied_ones_are_stacked_by_depth(stacks):
     trainer = trainer_of(normed)
     work = jobs(trainer, depth=1)
-    found = Stacked(trainer, capture=Again()).train(work)
-    assert 0 < distance(found, Serial(trainer).train(work)) < 1e-4
+    found = StackedExecutor(trainer, capture=Again()).train(work)
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
     assert {kind for kind, _ in stacks} == {StackTrainer}
     stacks.clear()
     trainer = trainer_of(words(), lr=0.02)
     assert trainer.layout.depth > 2
     work = every_depth(trainer)
-    found = Stacked(trainer, capture=Again()).train(work)
-    assert distance(found, Serial(trainer).train(work)) < 1e-4
+    found = StackedExecutor(trainer, capture=Again()).train(work)
+    assert distance(found, SerialExecutor(trainer).train(work)) < 1e-4
     assert isinstance(trainer.new_model(), Tied)
 
 
@@ -107,24 +107,24 @@ def test_a_learning_rate_that_decays_is_that_of_each_version():
         (changed_job(job, version=job.client % 3), weights) for job, weights in every_depth(trainer)
     ]
     capture = Again()
-    found = Stacked(trainer, capture=capture).train(work)
-    assert distance(found, Serial(trainer).train(work)) < 1e-4
+    found = StackedExecutor(trainer, capture=capture).train(work)
+    assert distance(found, SerialExecutor(trainer).train(work)) < 1e-4
     assert capture.captures > 0
 
 
 def test_optimisers_that_are_not_new_at_zero_and_losses_that_are_not_known_are_not_replayed(stacks):
     trainer = trainer_of(plain, optimiser="Adagrad")
-    Stacked(trainer, capture=Again()).train(jobs(trainer))
+    StackedExecutor(trainer, capture=Again()).train(jobs(trainer))
     assert {kind for kind, _ in stacks} == {StackTrainer}
 
 
 def test_what_cannot_be_captured_is_trained_all_the_same_with_a_warning():
     trainer = trainer_of(plain)
     work = every_depth(trainer)
-    executor = Stacked(trainer, capture=refuse)
+    executor = StackedExecutor(trainer, capture=refuse)
     with pytest.warns(UserWarning, match="training will be slow: no capture today"):
         found = executor.train(work)
-    assert distance(found, Serial(trainer).train(work)) < 1e-4
+    assert distance(found, SerialExecutor(trainer).train(work)) < 1e-4
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         executor.train(work)
@@ -133,7 +133,7 @@ def test_what_cannot_be_captured_is_trained_all_the_same_with_a_warning():
 
 def test_updates_have_memory_of_their_own():
     trainer = trainer_of(plain)
-    for update in Stacked(trainer, capture=Again()).train(every_depth(trainer)):
+    for update in StackedExecutor(trainer, capture=Again()).train(every_depth(trainer)):
         assert update.params.untyped_storage().nbytes() == update.params.nbytes
 
 
@@ -155,5 +155,5 @@ def test_a_layer_that_the_loss_does_not_use_stays_as_it_is():
 
     trainer = trainer_of(Unused)
     work = jobs(trainer) * 3
-    found = Stacked(trainer, capture=Again()).train(work)
-    assert distance(found, Serial(trainer).train(work)) < 1e-4
+    found = StackedExecutor(trainer, capture=Again()).train(work)
+    assert distance(found, SerialExecutor(trainer).train(work)) < 1e-4

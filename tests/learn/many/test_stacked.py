@@ -12,10 +12,10 @@ from torch.nn.functional import relu
 
 from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.data.streams import StreamSettings, make_stream
-from fedpace.learn.many.executor import Serial
-from fedpace.learn.many.processes import Processes
+from fedpace.learn.many.executor import SerialExecutor
+from fedpace.learn.many.processes import ProcessExecutor
 from fedpace.learn.many.stacks.chain import chain
-from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.tasks.svm import SquaredSvm, svm_hits, svm_loss
@@ -147,9 +147,9 @@ def same_bits(found, expected):
 
 
 def both(trainer, work, **how):
-    executor = Stacked(trainer, **how)
+    executor = StackedExecutor(trainer, **how)
     found = executor.train(work)
-    return executor, found, Serial(trainer).train(work)
+    return executor, found, SerialExecutor(trainer).train(work)
 
 
 OPTIMISERS = [
@@ -214,7 +214,7 @@ def test_results_do_not_depend_on_what_is_trained_together(model, size):
     work = jobs(trainer) + jobs(trainer, depth=2) + jobs(trainer, depth=2, full_steps=1)
     _, found, expected = both(trainer, work, size=size)
     assert distance(found, expected) < 1e-4
-    backwards = Stacked(trainer, size=4).train(work[::-1])[::-1]
+    backwards = StackedExecutor(trainer, size=4).train(work[::-1])[::-1]
     assert distance(backwards, expected) < 1e-4
 
 
@@ -236,7 +236,7 @@ def test_a_stack_gets_shorter_as_clients_finish():
             (make_job(client, client, steps, 0, 3, 2), trainer.initial())
             for client, steps in enumerate((1, 3, 3, 5))
         ]
-        executor = Stacked(trainer)
+        executor = StackedExecutor(trainer)
         executor.train(work)
         sizes.clear()
         executor.train(work)
@@ -297,45 +297,45 @@ def test_special_jobs_are_trained_one_by_one_beside_the_others(special):
 def test_numbers_of_dense_layers_are_the_same_bits_whatever_else_is_in_the_stack(settings):
     trainer = trainer_of(rectified, **settings)
     work = jobs(trainer) + jobs(trainer, depth=2, full_steps=1)
-    expected = Stacked(trainer).train(work)
+    expected = StackedExecutor(trainer).train(work)
     for size in (1, 2, 5):
-        assert same_bits(Stacked(trainer, size=size).train(work), expected)
-    assert same_bits([Stacked(trainer).train([one])[0] for one in work], expected)
+        assert same_bits(StackedExecutor(trainer, size=size).train(work), expected)
+    assert same_bits([StackedExecutor(trainer).train([one])[0] for one in work], expected)
 
 
 def test_serial_training_gives_the_bits_of_a_trainer():
     trainer = trainer_of(plain)
-    work, executor = jobs(trainer), Serial(trainer)
+    work, executor = jobs(trainer), SerialExecutor(trainer)
     assert same_bits(executor.train(work), [trainer.run(*one) for one in work])
     assert executor.appetite == 1
     assert executor.train([]) == []
-    assert Stacked(trainer).train([]) == []
+    assert StackedExecutor(trainer).train([]) == []
 
 
 def test_weights_generators_and_the_model_are_left_alone():
     trainer = trainer_of(Swapped)
     work = jobs(trainer, depth=2, full_steps=1)
     state, before = torch.get_rng_state(), [weights.params.clone() for _, weights in work]
-    with Stacked(trainer) as executor:
+    with StackedExecutor(trainer) as executor:
         executor.train(work)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(one, weights.params) for one, (_, weights) in zip(before, work, strict=True))
-    assert same_bits([trainer.run(*work[0])], Serial(trainer_of(Swapped)).train(work[:1]))
+    assert same_bits([trainer.run(*work[0])], SerialExecutor(trainer_of(Swapped)).train(work[:1]))
 
 
 def test_an_update_does_not_keep_the_memory_of_its_stack():
     trainer = trainer_of(plain)
-    for update in Stacked(trainer).train(jobs(trainer)):
+    for update in StackedExecutor(trainer).train(jobs(trainer)):
         assert update.params.untyped_storage().nbytes() == update.params.nbytes
 
 
 def test_every_process_of_a_pool_can_stack_its_share():
     trainer = trainer_of(plain)
     work = jobs(trainer)
-    with Processes(trainer, 2, partial(Stacked, size=3)) as processes:
+    with ProcessExecutor(trainer, 2, partial(StackedExecutor, size=3)) as processes:
         assert processes.appetite == 6
         found = processes.train(work)
-    assert 0 < distance(found, Serial(trainer).train(work)) < 1e-4
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -345,9 +345,9 @@ def test_impossible_jobs_are_refused(wrong, message):
     trainer = trainer_of(plain)
     work = [(changed_job(job, **wrong), weights) for job, weights in jobs(trainer)]
     with pytest.raises(PolicyError, match=message):
-        Stacked(trainer).train(work)
+        StackedExecutor(trainer).train(work)
     with pytest.raises(ConfigError, match="size is 0"):
-        Stacked(trainer, size=0)
+        StackedExecutor(trainer, size=0)
 
 
 def linear(*modules):
@@ -425,6 +425,6 @@ def test_images_of_the_shipped_models_are_stacked():
 
 def test_a_stack_is_as_large_as_cache_has_room_for():
     small, large = trainer_of(plain), trainer_of(lambda: nn.Linear(4, 10**5))
-    assert Stacked(small).appetite == 128
-    assert Stacked(large).appetite == 8
-    assert Stacked(large, size=3).appetite == 3
+    assert StackedExecutor(small).appetite == 128
+    assert StackedExecutor(large).appetite == 8
+    assert StackedExecutor(large, size=3).appetite == 3

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from fedpace.core.errors import PolicyError
 from fedpace.learn.device import drawing
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.stopped import Stopped, backward_until
+from fedpace.learn.model.stopped import StoppedBackward, backward_until
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.train.steps import step
 from tests.learn.learning_toys import Recurrent, SharedDropout, Swapped, Tied, normed, plain
@@ -128,7 +128,7 @@ class Bench:
     def stopped(self, depth):
         self.model.zero_grad()
         self.bound.load(self._start)
-        with Stopped(self.bound, depth) as part, drawing(CPU, 2):
+        with StoppedBackward(self.bound, depth) as part, drawing(CPU, 2):
             still = torch.optim.SGD(part.trained, lr=0.0)
             step(self.model, cross_entropy, part, still, self.inputs, self.targets)
         return self.gradients(), self.bound.read(self.layout.depth)
@@ -252,4 +252,4 @@ def test_no_hooks_stay_behind_whatever_ends_the_pass():
 @pytest.mark.parametrize("depth", [0, 5])
 def test_a_depth_that_the_model_does_not_have_is_refused(depth):
     with pytest.raises(PolicyError, match=f"after {depth} layers, but the model has 4"):
-        Stopped(Bench("plain").bound, depth)
+        StoppedBackward(Bench("plain").bound, depth)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedpace.learn.train.graphs import CannotCapture, Graphs, cuda_steps
-from fedpace.learn.train.reused import Reused, capturable
-from fedpace.learn.train.steps import Eager
+from fedpace.learn.train.graphs import CannotCapture, GraphSteps, cuda_steps
+from fedpace.learn.train.reused_optimisers import ReusedOptimisers, capturable
+from fedpace.learn.train.steps import EagerSteps
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import normed, plain, task
 from tests.learn.train.test_training import job, same
@@ -44,8 +44,8 @@ def refuse(step):
 def replaying(trainer, capture):
     """The trainer with its steps replayed."""
     body = trainer._whole
-    reused = Reused(trainer.settings, body.bound.params(trainer.layout.depth))
-    body.steps = Graphs(body.model, trainer.task.loss, reused, capture, CPU)
+    reused = ReusedOptimisers(trainer.settings, body.bound.params(trainer.layout.depth))
+    body.steps = GraphSteps(body.model, trainer.task.loss, reused, capture, CPU)
     return trainer
 
 
@@ -118,9 +118,9 @@ def test_an_error_of_the_model_itself_is_not_hidden():
 def test_the_state_of_an_optimiser_stays_where_it_is():
     trainer = Trainer(task(plain), TrainSettings(optimiser="Adam"), SEED)
     body = trainer._whole
-    reused = Reused(trainer.settings, body.bound.params(4))
+    reused = ReusedOptimisers(trainer.settings, body.bound.params(4))
     places = [tensor.data_ptr() for tensor in reused.tensors()]
-    body.steps = Graphs(body.model, trainer.task.loss, reused, Again(), CPU)
+    body.steps = GraphSteps(body.model, trainer.task.loss, reused, Again(), CPU)
     for depth in (4, 2, 4):
         trainer.run(job(depth=depth), trainer.initial())
         assert any(tensor.abs().max() > 0 for tensor in reused.tensors())
@@ -165,8 +165,8 @@ def test_other_optimisers_train_without_graphs(settings):
 def test_a_learning_rate_that_decays_is_in_no_graph():
     model, settings = plain(), TrainSettings(decay=0.1)
     made = cuda_steps(model, nn.CrossEntropyLoss(), settings, list(model.parameters()), CPU)
-    assert isinstance(made, Eager)
+    assert isinstance(made, EagerSteps)
 
 
 def test_the_cpu_trains_without_graphs():
-    assert isinstance(Trainer(task(), TrainSettings(), SEED)._whole.steps, Eager)
+    assert isinstance(Trainer(task(), TrainSettings(), SEED)._whole.steps, EagerSteps)

@@ -17,7 +17,7 @@ from fedpace.core.model import LayerCost, ModelProfile
 from fedpace.fleet.fleet import Pace
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.live import LiveTrainer, Open, Orders
+from fedpace.learn.train.live import LiveTrainer, TaskOpening, TaskOrders
 from fedpace.learn.train.live_task import BatchTimes
 from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
 from fedpace.sim import layerwise, timeline
@@ -89,8 +89,8 @@ class Bench:
         self.clock.now = 0.0
 
     def train(self, work=None, opened=None, orders=None, **calls):
-        opened = Open(NUMBER, VERSION, SIZE) if opened is None else opened
-        orders = Orders() if orders is None else orders
+        opened = TaskOpening(NUMBER, VERSION, SIZE) if opened is None else opened
+        orders = TaskOrders() if orders is None else orders
         if work is not None:
             orders.work(work)
         return self.live.train(opened, self.live.initial(), orders, self.clock, **calls)
@@ -114,7 +114,7 @@ class Bench:
 
 
 def probed(go_on=True, max_epochs=None):
-    return Open(NUMBER, VERSION, SIZE, probe=True, go_on=go_on, max_epochs=max_epochs)
+    return TaskOpening(NUMBER, VERSION, SIZE, probe=True, go_on=go_on, max_epochs=max_epochs)
 
 
 def works(**more):
@@ -175,9 +175,9 @@ def test_so_is_one_of_a_thinner_model(estimate):
     mine = torch.from_numpy(whole.clients[CLIENT])
     own = Task(normed, tuple(one[mine] for one in whole.train), whole.test)
     live, trainer = LiveTrainer(own, ADAM, SEED, CLIENT), Trainer(whole, ADAM, SEED)
-    orders = Orders()
+    orders = TaskOrders()
     orders.work(works(width=0.5, estimate=estimate))
-    outcome = live.train(Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
+    outcome = live.train(TaskOpening(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
     job = make_job(CLIENT, NUMBER, 7, 0, 5, SIZE, VERSION, width=0.5, estimate=estimate)
     assert (outcome.result.depth, outcome.result.steps, outcome.result.width) == (5, 7, 0.5)
     assert same(outcome.update, trainer.run(job, trainer.initial()))
@@ -214,9 +214,9 @@ def test_a_client_tells_its_size_and_its_model(bench):
 def test_a_lone_sample_is_enough():
     one = task(normed, clients=(1,))
     live = LiveTrainer(one, TrainSettings(), SEED, 0)
-    orders = Orders()
+    orders = TaskOrders()
     orders.work(works(depth=2))
-    outcome = live.train(Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
+    outcome = live.train(TaskOpening(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
     assert (outcome.result.steps, outcome.result.samples, outcome.result.trained) == (7, 1, 7)
 
 
@@ -227,7 +227,7 @@ def test_a_lone_sample_is_enough():
 @pytest.mark.parametrize(("depth", "done"), [(2, 1), (2, 4), (4, 6), (None, 3), (3, 7)])
 def test_what_is_done_since_the_probe_counts(depth, done, settings):
     bench = Bench(settings=settings)
-    orders, told = Orders(), []
+    orders, told = TaskOrders(), []
     work = works(depth=depth, estimate="numbers")
     outcome = bench.train(
         opened=probed(),
@@ -256,7 +256,7 @@ def test_a_probe_goes_on_for_as_many_epochs_as_it_may(bench):
 
 @pytest.mark.parametrize("depth", [2, None])
 def test_where_more_is_done_than_the_work_wants_nothing_is_added(bench, depth):
-    orders, work = Orders(), Work(SIZE, steps=4, depth=depth)
+    orders, work = TaskOrders(), Work(SIZE, steps=4, depth=depth)
     outcome = bench.train(
         opened=probed(),
         orders=orders,
@@ -275,7 +275,7 @@ def test_where_more_is_done_than_the_work_wants_nothing_is_added(bench, depth):
 def test_a_stop_time_leaves_the_batches_that_the_simulator_says(depth, done):
     seen = set()
     for left_s in [-1.0, *range(0, 330, 9)]:
-        bench, orders = Bench(plain, backward=(2.0, 1.0, 0.5, 1.5), settings=ADAM), Orders()
+        bench, orders = Bench(plain, backward=(2.0, 1.0, 0.5, 1.5), settings=ADAM), TaskOrders()
         begins_at = bench.sample_s * min(done * SIZE, SAMPLES)
         work = Work(SIZE, epochs=2, depth=depth, stop_at=begins_at + left_s)
         if done:
@@ -364,7 +364,7 @@ def test_the_first_batch_tells_the_speed_though_it_is_not_whole(bench):
 
 
 def test_a_probed_task_may_be_stopped_in_a_layer(bench):
-    orders = Orders()
+    orders = TaskOrders()
     work = works(stop_at=2.5 * SIZE * bench.sample_s, stop_in="layer")
     outcome = bench.train(
         opened=probed(), orders=orders, on_step=lambda steps: steps == 2 and orders.work(work)
@@ -388,9 +388,9 @@ def test_a_tied_weight_is_in_time_with_its_first_use_or_not_at_all():
     )
     found = []
     for stop_at in (0.5, 1.5, 2.5):
-        orders, clock.now = Orders(), 0.0
+        orders, clock.now = TaskOrders(), 0.0
         orders.work(Work(12, steps=1, stop_at=stop_at, stop_in="layer"))
-        found.append(live.train(Open(1, 0, 12), live.initial(), orders, clock))
+        found.append(live.train(TaskOpening(1, 0, 12), live.initial(), orders, clock))
     assert [(one.result.steps, one.result.depth, one.result.cut) for one in found] == [
         (0, 4, True),
         (0, 4, True),
@@ -401,7 +401,7 @@ def test_a_tied_weight_is_in_time_with_its_first_use_or_not_at_all():
 # Being told
 
 
-class Waiting(Orders):
+class Waiting(TaskOrders):
     """Gives the work, or none, when somebody waits for it."""
 
     def __init__(self, later=None):
@@ -419,7 +419,7 @@ class Waiting(Orders):
 @pytest.mark.parametrize("at", [1, 4, 7])
 @pytest.mark.parametrize("how", [{}, {"depth": 2}, {"stop_at": 1e6, "stop_in": "layer"}], ids=str)
 def test_a_cancelled_task_ends_with_its_batch_and_the_next_one_starts_afresh(bench, at, how):
-    orders, told = Orders(), []
+    orders, told = TaskOrders(), []
 
     def cancel(steps):
         told.append(steps)
@@ -445,9 +445,11 @@ def test_a_task_may_be_cancelled_while_it_goes_on_or_waits_for_work(bench, go_on
     assert told == ([1, 2, 3] if go_on else [1])
 
 
-@pytest.mark.parametrize("opened", [Open(NUMBER, VERSION, SIZE), probed()], ids=["work", "probe"])
+@pytest.mark.parametrize(
+    "opened", [TaskOpening(NUMBER, VERSION, SIZE), probed()], ids=["work", "probe"]
+)
 def test_a_task_that_is_cancelled_before_it_begins_trains_nothing(bench, opened):
-    orders, told = Orders(), []
+    orders, told = TaskOrders(), []
     orders.cancel()
     assert bench.train(opened=opened, orders=orders, on_step=told.append) is None
     assert not told
@@ -456,7 +458,7 @@ def test_a_task_that_is_cancelled_before_it_begins_trains_nothing(bench, opened)
 
 def test_a_thread_is_told_by_another_while_it_trains_and_while_it_waits(bench):
     profiled, results = threading.Event(), []
-    orders, cancelled, last = Orders(), Orders(), Orders()
+    orders, cancelled, last = TaskOrders(), TaskOrders(), TaskOrders()
 
     def training():
         results.append(bench.train(opened=probed(), orders=orders, on_profile=lambda _: profiled.set()))
@@ -480,7 +482,7 @@ def test_a_thread_is_told_by_another_while_it_trains_and_while_it_waits(bench):
 
 
 def test_waiting_ends_with_the_work_of_another_thread():
-    orders, found = Orders(), []
+    orders, found = TaskOrders(), []
     thread = threading.Thread(target=lambda: found.append(orders.wait()))
     thread.start()
     orders.work(works())
@@ -489,7 +491,7 @@ def test_waiting_ends_with_the_work_of_another_thread():
 
 
 def test_a_task_gets_work_once(bench):
-    orders = Orders()
+    orders = TaskOrders()
     orders.work(works())
     with pytest.raises(PeerError, match="already"):
         orders.work(works(depth=2))
@@ -510,10 +512,13 @@ def test_work_that_does_not_fit_is_refused_and_the_next_task_is_fine(work, opene
     live = LiveTrainer(whole, HEAVY, SEED, 0)
     orders = Waiting(work)
     with pytest.raises(kind, match=message):
-        live.train(opened or Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
-    orders = Orders()
+        live.train(opened or TaskOpening(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
+    orders = TaskOrders()
     orders.work(works())
-    assert live.train(Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock()).result.steps == 7
+    assert (
+        live.train(TaskOpening(NUMBER, VERSION, SIZE), live.initial(), orders, Clock()).result.steps
+        == 7
+    )
 
 
 def test_a_model_that_fails_leaves_the_trainer_ready():
@@ -528,9 +533,9 @@ def test_a_model_that_fails_leaves_the_trainer_ready():
     live = LiveTrainer(task(lambda: Fragile(4, 3)), HEAVY, SEED, 0)
 
     def once():
-        orders = Orders()
+        orders = TaskOrders()
         orders.work(works())
-        return live.train(Open(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
+        return live.train(TaskOpening(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
 
     state, expected = torch.get_rng_state(), once()
     Fragile.broken = True

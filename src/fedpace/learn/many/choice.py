@@ -1,10 +1,10 @@
 """Chooses the executor of a run, by its settings, its model and its device."""
 
-from fedpace.learn.many.executor import Executor, Serial
-from fedpace.learn.many.processes import Processes
-from fedpace.learn.many.ray_workers import RayWorkers
+from fedpace.learn.many.executor import Executor, SerialExecutor
+from fedpace.learn.many.processes import ProcessExecutor
+from fedpace.learn.many.ray_executor import RayExecutor
 from fedpace.learn.many.stacks.chain import chain_of
-from fedpace.learn.many.stacks.stacked import Stacked
+from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.train.trainer import Trainer
 
 
@@ -13,10 +13,10 @@ def open_executor(trainer: Trainer, workers: int = 1, cluster: bool = False) -> 
 
     cluster: workers are Ray's, instead of processes of this one.
     """
-    kind = Stacked if stacks_pay(trainer) else Serial
+    kind = StackedExecutor if stacks_pay(trainer) else SerialExecutor
     if cluster:
-        return RayWorkers(trainer, workers, kind)
-    return kind(trainer) if workers == 1 else Processes(trainer, workers, kind)
+        return RayExecutor(trainer, workers, kind)
+    return kind(trainer) if workers == 1 else ProcessExecutor(trainer, workers, kind)
 
 
 def stacks_pay(trainer: Trainer) -> bool:

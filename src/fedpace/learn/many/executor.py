@@ -105,7 +105,7 @@ class InlineExecutor(Executor):
         pass
 
 
-class Serial(InlineExecutor):
+class SerialExecutor(InlineExecutor):
     """Trains one job after the other in this process; updates stay on the trainer's device."""
 
     appetite = 1

@@ -16,12 +16,18 @@ from fedpace.learn.many.executor import (
     Executor,
     JobBatch,
     Jobs,
-    Serial,
+    SerialExecutor,
     answers_of,
     chunks_in_order,
     chunks_of,
 )
-from fedpace.learn.many.shared_memory import Blocks, ResultBuffers, Sizes, UpdateHeader, WeightCache
+from fedpace.learn.many.shared_memory import (
+    ModelSizes,
+    ResultBuffers,
+    SharedBlocks,
+    UpdateHeader,
+    WeightCache,
+)
 from fedpace.learn.many.worker import packed, work
 from fedpace.learn.model.weights import Update
 from fedpace.learn.train.trainer import Trainer
@@ -51,7 +57,7 @@ class _Worker:
         return sum(len(order.batch.jobs) for order in self.orders)
 
 
-class Processes(Executor):
+class ProcessExecutor(Executor):
     """Trains in `workers` processes of one thread each; they start with the first jobs.
 
     The task's arrays, weights and updates lie in shared memory: nothing is copied for a task but its
@@ -60,13 +66,13 @@ class Processes(Executor):
     """
 
     def __init__(
-        self, trainer: Trainer, workers: int, within: Callable[[Trainer], Executor] = Serial
+        self, trainer: Trainer, workers: int, within: Callable[[Trainer], Executor] = SerialExecutor
     ) -> None:
         if workers < 1:
             raise ConfigError(f"workers is {workers}; set it to 1 or more")
         end = trainer.layout.start(0)
-        self._sizes = Sizes(end.counters, end.params, end.buffers)
-        self._blocks = Blocks()
+        self._sizes = ModelSizes(end.counters, end.params, end.buffers)
+        self._blocks = SharedBlocks()
         self._weights = WeightCache(self._blocks, self._sizes)
         self._results = ResultBuffers(self._blocks, self._sizes)
         try:
@@ -119,7 +125,7 @@ class Processes(Executor):
 
     @contextmanager
     def _ended_if_broken_off(self) -> Iterator[None]:
-        """Workers that are at jobs whose answers nobody will take are ended."""
+        """End workers that are at jobs whose answers nobody will take."""
         try:
             yield
         except BaseException:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpace.learn.model.weights import Estimates, Update, Weights
+from fedpace.learn.model.weights import LossEstimates, Update, Weights
 
 _LEAST_BYTES = 65_536
 """Smaller arrays are sent as they are."""
@@ -25,7 +25,7 @@ IDLE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ModelSizes:
     """Counts of a model's numbers by kind: int64, float32 and float32."""
 
     counters: int
@@ -48,11 +48,11 @@ class UpdateHeader(NamedTuple):
     depth: int
     effort: float
     width: float | None
-    estimates: Estimates | None
+    estimates: LossEstimates | None
     lengths: tuple[int, int, int, int | None]
 
 
-class Blocks:
+class SharedBlocks:
     """All blocks of shared memory that the parent has made."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Blocks:
 
 
 class _Packer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, blocks: Blocks) -> None:
+    def __init__(self, file: io.BytesIO, blocks: SharedBlocks) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._blocks = blocks
 
@@ -95,7 +95,7 @@ class _Packer(pickle.Pickler):
 class WeightCache:
     """Weights in shared memory, each version once; a block that nobody uses is used again."""
 
-    def __init__(self, blocks: Blocks, sizes: Sizes) -> None:
+    def __init__(self, blocks: SharedBlocks, sizes: ModelSizes) -> None:
         self._blocks, self._sizes = blocks, sizes
         self._held: dict[int, tuple[Weights, SharedMemory]] = {}  # held, so that an id stays theirs
         self._users: Counter[int] = Counter()
@@ -125,7 +125,7 @@ class WeightCache:
 class ResultBuffers:
     """Blocks for the updates of one order each, used again and again."""
 
-    def __init__(self, blocks: Blocks, sizes: Sizes) -> None:
+    def __init__(self, blocks: SharedBlocks, sizes: ModelSizes) -> None:
         self._blocks, self._sizes = blocks, sizes
         self._free: list[SharedMemory] = []
 
@@ -148,7 +148,7 @@ class ResultBuffers:
         self._free.append(block)
 
 
-def read_update(block: SharedMemory, number: int, sizes: Sizes, header: UpdateHeader) -> Update:
+def read_update(block: SharedMemory, number: int, sizes: ModelSizes, header: UpdateHeader) -> Update:
     """A copy of the update that `write_update` has put into place `number`."""
     lengths, at = header.lengths, 8 + number * sizes.update_bytes
     counters = _copy(block, at, lengths[0], np.int64)
@@ -169,7 +169,7 @@ def read_update(block: SharedMemory, number: int, sizes: Sizes, header: UpdateHe
     )
 
 
-def write_update(block: SharedMemory, number: int, sizes: Sizes, update: Update) -> UpdateHeader:
+def write_update(block: SharedMemory, number: int, sizes: ModelSizes, update: Update) -> UpdateHeader:
     """Put the update's vectors into place `number` of a block that begins with a task's number."""
     vectors = [update.counters, update.params, update.buffers]
     if update.gradient is not None:
@@ -200,7 +200,7 @@ class AttachedBlocks:
             self._all[name] = SharedMemory(name)
         return self._all[name]
 
-    def weights(self, name: str, sizes: Sizes) -> Weights:
+    def weights(self, name: str, sizes: ModelSizes) -> Weights:
         """The numbers where they are; they must not be changed."""
         buf, counters = self.block(name).buf, 8 * sizes.counters
         return Weights(

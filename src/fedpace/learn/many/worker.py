@@ -13,7 +13,7 @@ from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.host import end_with_parent
 from fedpace.learn.many import shared_memory as shared
 from fedpace.learn.many.executor import Executor, single_thread
-from fedpace.learn.many.shared_memory import AttachedBlocks, Sizes, UpdateHeader
+from fedpace.learn.many.shared_memory import AttachedBlocks, ModelSizes, UpdateHeader
 from fedpace.learn.train.job import Job
 
 _values = attrgetter(*(field.name for field in fields(Job)))
@@ -35,7 +35,7 @@ def packed(jobs: list[Job], starts: list[str], results: str) -> bytes:
     return pickle.dumps(PackedJobs([_values(job) for job in jobs], starts, results))
 
 
-def work(line: Connection, sizes: Sizes) -> None:
+def work(line: Connection, sizes: ModelSizes) -> None:
     """Carry out orders until there are no more."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the workers
@@ -65,7 +65,7 @@ def _made(what: bytes) -> Executor | ConfigError:
 
 
 def _carried_out(
-    executor: Executor, order: PackedJobs, attached: AttachedBlocks, sizes: Sizes
+    executor: Executor, order: PackedJobs, attached: AttachedBlocks, sizes: ModelSizes
 ) -> list[UpdateHeader]:
     block = attached.block(order.results)
     starts = {name: attached.weights(name, sizes) for name in set(order.starts)}

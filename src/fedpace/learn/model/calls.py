@@ -1,4 +1,4 @@
-"""When each module of a model runs: one forward pass, watched by hooks."""
+"""Records when each module of a model runs, in one forward pass watched by hooks."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class ModuleCalls:
     """Calls of one module in one forward pass, in ticks that rise with every entry and exit.
 
     starts: entry of each call, rising; end: exit of the last call;
@@ -55,7 +55,7 @@ class _Recorder:
         return hook
 
 
-def record_calls(model: nn.Module, inputs: Tensor) -> dict[str, Calls]:
+def record_calls(model: nn.Module, inputs: Tensor) -> dict[str, ModuleCalls]:
     """Calls of every module that a training-mode pass over `inputs` runs, by module name.
 
     Parameters, persistent buffers, modes and the global generator are left as they were.
@@ -83,6 +83,6 @@ def record_calls(model: nn.Module, inputs: Tensor) -> dict[str, Calls]:
         for module, training in modes:
             module.training = training
     return {
-        name: Calls(tuple(starts), recorder.ends[name], frozenset(recorder.callers[name]))
+        name: ModuleCalls(tuple(starts), recorder.ends[name], frozenset(recorder.callers[name]))
         for name, starts in recorder.starts.items()
     }

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.hooks import RemovableHandle
 
 from fedpace.core.errors import PolicyError
-from fedpace.learn.model.layers import Bound
+from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.model.pooling import is_plain, pool
 
 
@@ -32,7 +32,7 @@ class Cut:
 
     goals: list[Tensor] | None = None  # a backward pass goes to all that requires gradients
 
-    def __init__(self, bound: Bound, depth: int, as_written: bool = False) -> None:
+    def __init__(self, bound: BoundModel, depth: int, as_written: bool = False) -> None:
         layout = bound.layout
         if not 0 <= depth <= layout.depth:
             raise PolicyError(

@@ -13,13 +13,13 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from fedpace.learn.model.calls import Calls, record_calls
+from fedpace.learn.model.calls import ModuleCalls, record_calls
 from fedpace.learn.model.owners import check, layer_of, owned_params, place_of
 from fedpace.learn.model.weights import Weights
 
 
-class Start(NamedTuple):
-    """Where in the three vectors something begins."""
+class VectorOffsets(NamedTuple):
+    """Places in the three vectors where something begins."""
 
     params: int
     buffers: int
@@ -31,7 +31,7 @@ class Layer:
     """One layer: the names of its tensors, its place in time, its size on the wire.
 
     module: name of the module that owns it ("" is the model itself, which `name` replaces by its
-    class); place: tick of its last call, see Calls; bytes: of all its tensors as they are stored.
+    class); place: tick of its last call, see ModuleCalls; bytes: of all its tensors as they are stored.
     """
 
     name: str
@@ -51,8 +51,8 @@ class Layout:
     """
 
     layers: tuple[Layer, ...]
-    starts: tuple[Start, ...]
-    calls: dict[str, Calls]
+    starts: tuple[VectorOffsets, ...]
+    calls: dict[str, ModuleCalls]
     constants: dict[str, Tensor]
 
     @classmethod
@@ -72,13 +72,15 @@ class Layout:
                 owner = layer_of(name.rpartition(".")[0], order, place)
                 (floats if buffer.is_floating_point() else counters)[owner].append(name)
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        starts = [Start(0, 0, 0)]
+        starts = [VectorOffsets(0, 0, 0)]
         layers = []
         for name in order:
             groups = (owned[name], floats[name], counters[name])
             sizes = [sum(tensors[one].numel() for one in group) for group in groups]
             size = sum(tensors[one].numel() * tensors[one].element_size() for g in groups for one in g)
-            starts.append(Start(*(start + more for start, more in zip(starts[-1], sizes, strict=True))))
+            starts.append(
+                VectorOffsets(*(start + more for start, more in zip(starts[-1], sizes, strict=True)))
+            )
             shown = name or type(model).__name__
             params, buffers, ints = map(tuple, groups)
             layers.append(Layer(shown, name, place[name], params, buffers, ints, size))
@@ -99,13 +101,13 @@ class Layout:
         """Names of the layers, input first."""
         return tuple(layer.name for layer in self.layers)
 
-    def start(self, depth: int) -> Start:
-        """Where the last `depth` layers begin; they reach to the end of the vectors."""
+    def start(self, depth: int) -> VectorOffsets:
+        """Places where the last `depth` layers begin; they reach to the end of the vectors."""
         return self.starts[self.depth - depth]
 
-    def bind(self, model: nn.Module) -> "Bound":
+    def bind(self, model: nn.Module) -> "BoundModel":
         """`model` as a carrier of flat weights; it gets this layout's constants."""
-        return Bound(self, model)
+        return BoundModel(self, model)
 
     def read(self, model: nn.Module) -> Weights:
         """A copy of the model's numbers."""
@@ -116,7 +118,7 @@ class Layout:
         self.bind(model).load(weights)
 
 
-class Bound:
+class BoundModel:
     """A model's tensors in the order of a layout, looked up once.
 
     Copying tensor by tensor takes microseconds a job and, unlike views of one flat buffer, works

@@ -1,9 +1,9 @@
-"""Which module owns which parameters and buffers, given the order in which modules run."""
+"""Owners of parameters and buffers among modules, by the order in which these run."""
 
 from torch import nn
 
 from fedpace.core.errors import ConfigError
-from fedpace.learn.model.calls import Calls
+from fedpace.learn.model.calls import ModuleCalls
 
 
 def check(model: nn.Module) -> None:
@@ -25,7 +25,7 @@ def check(model: nn.Module) -> None:
         )
 
 
-def place_of(name: str, calls: dict[str, Calls]) -> int:
+def place_of(name: str, calls: dict[str, ModuleCalls]) -> int:
     """Tick of the module's last call, or of its nearest called ancestor's."""
     while name and name not in calls:
         name = name.rpartition(".")[0]

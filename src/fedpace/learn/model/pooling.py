@@ -13,7 +13,7 @@ from torch.nn.modules.utils import _pair
 
 
 def is_plain(module: nn.Module) -> TypeGuard[nn.MaxPool2d]:
-    """Whether it is a max-pool whose windows lie side by side, so that `pool` can take its place."""
+    """Say whether a module is a max-pool of windows side by side, so that `pool` can replace it."""
     if type(module) is not nn.MaxPool2d or module.ceil_mode or module.return_indices:
         return False
     windows = tuple(_pair(module.stride)), tuple(_pair(module.padding)), tuple(_pair(module.dilation))
@@ -29,5 +29,5 @@ def pool(module: nn.MaxPool2d, images: Tensor) -> Tensor:
 
 
 def _maxima(images: Tensor, axis: int, size: int) -> Tensor:
-    """Of every `size` neighbours along an axis; what is left over at its end is dropped."""
+    """Maxima of every `size` neighbours along an axis; what is left over at its end is dropped."""
     return reduce(torch.maximum, images.unfold(axis, size, size).unbind(-1))

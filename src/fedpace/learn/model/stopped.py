@@ -2,11 +2,11 @@
 
 The forward pass is that of a full step: all modules train, dropout and batch statistics are those of
 the whole model, unlike behind a `Cut`. The gradients of the layers reached are, bit for bit, those of
-the full backward pass, and the others have none. `Stopped` computes them where the depth is known
-beforehand, as in simulation; `backward_until` finds the depth while it runs, as in deployment.
+the full backward pass, and the others have none. `StoppedBackward` computes them where the depth is
+known beforehand, as in simulation; `backward_until` finds the depth while it runs, as in deployment.
 
 A weight that is used in several places (tied, or in a module that runs more than once) has its
-gradient when its earliest use is done. Its layer is the place of its last use, so that `Stopped` goes
+gradient when its earliest use is done. Its layer is the place of its last use: `StoppedBackward` goes
 on to the earliest for it, past layers that get nothing; and for `backward_until` the layer, with those
 behind it, is reached only then: the depth jumps.
 """
@@ -22,16 +22,16 @@ from torch.autograd.graph import Node, get_gradient_edge
 
 from fedpace.core.errors import PolicyError
 from fedpace.learn.model.cut import Cut
-from fedpace.learn.model.layers import Bound
+from fedpace.learn.model.layers import BoundModel
 
 
-class Stopped:
+class StoppedBackward:
     """While entered, steps train the last `depth` layers, from 1, of a model that runs in full.
 
     goals: what the backward pass is led to; it computes nothing else.
     """
 
-    def __init__(self, bound: Bound, depth: int) -> None:
+    def __init__(self, bound: BoundModel, depth: int) -> None:
         if not 1 <= depth <= bound.layout.depth:
             raise PolicyError(
                 f"a backward pass is to stop after {depth} layers, but the model has "
@@ -58,7 +58,7 @@ class _Enough(Exception):
     """Breaks off a backward pass."""
 
 
-def backward_until(value: Tensor, bound: Bound, stop: Callable[[int], bool]) -> int:
+def backward_until(value: Tensor, bound: BoundModel, stop: Callable[[int], bool]) -> int:
     """Propagate `value` back through the model until `stop(depth)`; returns the depth reached.
 
     After each layer that completes an unbroken row of layers from the output, `stop` is asked with
@@ -91,7 +91,7 @@ class _Row:
     numbered from 0 at the output.
     """
 
-    def __init__(self, bound: Bound, value: Tensor, stop: Callable[[int], bool]) -> None:
+    def __init__(self, bound: BoundModel, value: Tensor, stop: Callable[[int], bool]) -> None:
         self._stop = stop
         layers = bound.layout.layers
         params = bound.params(len(layers))
@@ -110,7 +110,7 @@ class _Row:
         self._advance()
 
     def _advance(self) -> bool:
-        """Whether the row has become longer."""
+        """Go on to the next layer that is complete; say whether there was one."""
         before = self.depth
         while self.depth < len(self._missing) and not self._missing[self.depth]:
             self.depth += 1

@@ -1,4 +1,4 @@
-"""Which modules can be made thinner, and how: each is cut to its leading channels when it is called.
+"""Makes modules thinner: each is cut to its leading channels when it is called.
 
 No graph of the model is needed. In a forward pass every module sees what the thinned ones before it
 have left, and so knows how many channels come in; how many go out is a share of its own.

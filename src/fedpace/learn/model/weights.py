@@ -26,7 +26,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimates:
+class LossEstimates:
     """Numbers about the loss on a task's last batch, as core's Measure names them; NaN: unknown."""
 
     gradient: float
@@ -39,7 +39,7 @@ class Estimates:
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """What one task made of the last `depth` layers; each vector is a suffix of its kind in Weights.
+    """A task's changes of the last `depth` layers; each vector is a suffix of its kind in Weights.
 
     params: new minus old, float32; buffers: new values, float32, since differences of statistics
     from stale models add up to nonsense, such as negative variances; counters: new values, int64;
@@ -55,5 +55,5 @@ class Update:
     counters: Tensor
     effort: float
     width: float | None = None
-    estimates: Estimates | None = None
+    estimates: LossEstimates | None = None
     gradient: Tensor | None = None

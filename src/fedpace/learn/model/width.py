@@ -31,7 +31,7 @@ from fedpace.learn.model.weights import Weights
 
 
 @dataclass(frozen=True, eq=False)
-class Slim:
+class ThinModel:
     """A thinner model, and where its numbers are in the full one.
 
     model: in training mode it scales what hidden layers give out, in eval mode it does not;
@@ -46,7 +46,7 @@ class Slim:
     buffers: Tensor
 
     def take(self, weights: Weights) -> Weights:
-        """Its part of the full model's numbers, on their device."""
+        """This model's part of the full model's numbers, on their device."""
         return Weights(
             weights.params[self.params.to(weights.params.device)],
             weights.buffers[self.buffers.to(weights.buffers.device)],
@@ -54,7 +54,7 @@ class Slim:
         )
 
 
-def slim(model: nn.Module, layout: Layout, inputs: Tensor, width: float) -> Slim:
+def slim(model: nn.Module, layout: Layout, inputs: Tensor, width: float) -> ThinModel:
     """The thinner `model` with its weights, found by a forward pass; the model stays as it is.
 
     width: the share r of the channels, in (0, 1]; 1 gives the model itself.
@@ -63,7 +63,7 @@ def slim(model: nn.Module, layout: Layout, inputs: Tensor, width: float) -> Slim
         raise ConfigError(f"width is {width}; it is a share of channels, above 0 and at most 1")
     if width == 1:
         end = layout.start(0)
-        return Slim(width, model, layout, torch.arange(end.params), torch.arange(end.buffers))
+        return ThinModel(width, model, layout, torch.arange(end.params), torch.arange(end.buffers))
     check_modules(model)
     thin = copy.deepcopy(model)
     thinner = Thinner(thin, layout, width)
@@ -72,7 +72,7 @@ def slim(model: nn.Module, layout: Layout, inputs: Tensor, width: float) -> Slim
         if any(_is_channels_last(param) for param in model.parameters()):
             thin.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         places = [_places(layout, model, thin, kind) for kind in ("params", "buffers")]
-        made = Slim(width, thin, Layout.trace(thin, inputs), *places)
+        made = ThinModel(width, thin, Layout.trace(thin, inputs), *places)
         _check_wiring(made, layout, model, inputs)
         made.layout.load(thin, made.take(layout.read(model)))
     for module, original in zip(thin.modules(), model.modules(), strict=True):
@@ -98,7 +98,7 @@ class _Scaler:
 def _places(
     layout: Layout, model: nn.Module, thin: nn.Module, kind: Literal["params", "buffers"]
 ) -> Tensor:
-    """Where the thin model's numbers are in the full vector: leading slices of every tensor."""
+    """Places of the thin model's numbers in the full vector: leading slices of every tensor."""
     full = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     left = {**dict(thin.named_parameters()), **dict(thin.named_buffers())}
     found, start = [torch.empty(0, dtype=torch.int64)], 0
@@ -115,7 +115,7 @@ def _is_channels_last(param: Tensor) -> bool:
     return param.ndim == 4 and not flat and param.is_contiguous(memory_format=torch.channels_last)
 
 
-def _check_wiring(made: Slim, layout: Layout, model: nn.Module, inputs: Tensor) -> None:
+def _check_wiring(made: ThinModel, layout: Layout, model: nn.Module, inputs: Tensor) -> None:
     """Refuse a model in which leading channels do not meet, as behind a concatenation.
 
     The full model with zeros for all that the thin one does not hold must give the same answers.

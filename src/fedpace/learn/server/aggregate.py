@@ -13,7 +13,7 @@ from torch import Tensor
 from fedpace.core.commands import check_missed
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
-from fedpace.learn.model.width import Slim
+from fedpace.learn.model.width import ThinModel
 from fedpace.learn.server.combine import check_weights, find_combiner, mean_buffers
 from fedpace.learn.server.correct import correct_missed
 from fedpace.learn.server.sums import Contributions
@@ -43,7 +43,7 @@ def aggregate(
     weights: Sequence[float],
     rule: AggregationRule = MEAN,
     lags: Sequence[Tensor | None] = (),
-    slims: Mapping[float, Slim] | None = None,
+    slims: Mapping[float, ThinModel] | None = None,
 ) -> AggregatedUpdate:
     """Make one update of many; one of weight 0 carries nothing.
 

@@ -8,7 +8,7 @@ import torch
 from fedpace.core.commands import Measure
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update
-from fedpace.learn.model.width import Slim
+from fedpace.learn.model.width import ThinModel
 from fedpace.learn.server.aggregate import aggregate
 from fedpace.learn.server.checks import is_finite, l2_norm
 from fedpace.learn.server.combine import check_weights
@@ -17,7 +17,7 @@ from fedpace.learn.server.weigh import common_device, find_places
 
 
 def measure(
-    command: Measure, updates: Sequence[Update], layout: Layout, slims: Mapping[float, Slim]
+    command: Measure, updates: Sequence[Update], layout: Layout, slims: Mapping[float, ThinModel]
 ) -> tuple[float, ...]:
     """One number per update: its L2 norm, one of the distances below, or what its client estimated.
 
@@ -37,7 +37,10 @@ def measure(
 
 
 def divergences(
-    layout: Layout, updates: Sequence[Update], weights: Sequence[float], slims: Mapping[float, Slim]
+    layout: Layout,
+    updates: Sequence[Update],
+    weights: Sequence[float],
+    slims: Mapping[float, ThinModel],
 ) -> tuple[float, ...]:
     """L2 distance of each update from the weighted mean, over the numbers that it carries."""
     aggregated = aggregate(layout, updates, weights, slims=slims)
@@ -51,7 +54,10 @@ def divergences(
 
 
 def spreads(
-    layout: Layout, updates: Sequence[Update], weights: Sequence[float], slims: Mapping[float, Slim]
+    layout: Layout,
+    updates: Sequence[Update],
+    weights: Sequence[float],
+    slims: Mapping[float, ThinModel],
 ) -> tuple[float, ...]:
     """L2 distance of each gradient from the weighted mean: delta_i of DYNAMITE (Algorithm 2).
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
 from fedpace.core.errors import PeerError, PolicyError
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.weights import Estimates, Update, Weights
-from fedpace.learn.model.width import Slim
+from fedpace.learn.model.weights import LossEstimates, Update, Weights
+from fedpace.learn.model.width import ThinModel
 from fedpace.learn.server.aggregate import aggregate, blend
 from fedpace.learn.server.checks import check_cut, check_effort, check_finite, check_shapes
 from fedpace.learn.server.measures import measure
@@ -33,14 +33,14 @@ class ModelStore:
         initial: Weights,
         server: ServerSettings,
         evaluate: Callable[[Weights], tuple[float, float]],
-        slim: Callable[[float], Slim] | None = None,
+        slim: Callable[[float], ThinModel] | None = None,
     ) -> None:
         self._layout = layout
         self._initial = initial
         self._server = server
         self._test = evaluate
         self._make_slim = slim
-        self._slims: dict[float, Slim] = {}
+        self._slims: dict[float, ThinModel] = {}
         self._slots: dict[str, ModelSlot] = {}
         self._updates: dict[int, Update] = {}
         self._slot(GLOBAL)
@@ -110,7 +110,7 @@ class ModelStore:
         self._updates = {}
         for task, values in state["updates"].items():
             estimates = values.get("estimates")
-            known = None if estimates is None else Estimates(*estimates)
+            known = None if estimates is None else LossEstimates(*estimates)
             self._updates[task] = Update(**{**values, "estimates": known})
             self._cut_layout(self._updates[task])
 

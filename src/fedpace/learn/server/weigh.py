@@ -10,7 +10,7 @@ from torch import Tensor
 from fedpace.core.errors import PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update
-from fedpace.learn.model.width import Slim
+from fedpace.learn.model.width import ThinModel
 
 Places = Tensor | slice
 """Where some numbers are in a longer vector: a slice of it for whole layers, else one by one."""
@@ -54,7 +54,7 @@ def weigh(
     weights: Sequence[float],
     rule: AggregationRule,
     lags: Sequence[Tensor | None],
-    slims: Mapping[float, Slim],
+    slims: Mapping[float, ThinModel],
     device: torch.device,
 ) -> list[WeightedUpdate]:
     """Give every update its weight; one of weight 0 carries nothing and is left out.
@@ -88,7 +88,7 @@ def _within(at: Places, start: int, device: torch.device) -> Places:
 
 
 def find_places(
-    layout: Layout, depth: int, width: float | None, slims: Mapping[float, Slim]
+    layout: Layout, depth: int, width: float | None, slims: Mapping[float, ThinModel]
 ) -> tuple[Places, Places]:
     """Where parameters and buffers of a part of the model are among all of them."""
     if width in (None, 1.0):

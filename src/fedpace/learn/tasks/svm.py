@@ -41,7 +41,7 @@ class SquaredSvm(nn.Module):
 
 
 def svm_loss(outputs: Scores, targets: Tensor) -> Tensor:
-    """F on a batch."""
+    """The objective F on a batch."""
     classes = torch.arange(outputs.each.shape[1], device=targets.device)
     sides = 2.0 * (targets[:, None] == classes) - 1.0
     missing = relu(1 - sides * outputs.each)
@@ -49,5 +49,5 @@ def svm_loss(outputs: Scores, targets: Tensor) -> Tensor:
 
 
 def svm_hits(outputs: Scores, targets: Tensor) -> Tensor:
-    """Whether the largest score is the target's."""
+    """1 where the largest score is the target's, else 0."""
     return outputs.each.argmax(1) == targets

@@ -24,7 +24,7 @@ def argmax_hits(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is learned.
+    """A model and its samples: what is to be learned.
 
     model: makes a new model, a function or class at module level if several processes train;
     train, test: (inputs, targets), first axis samples. Arrays become tensors; inputs of bytes become

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedpace.learn.memory import keep_freed_memory
-from fedpace.learn.model.layers import Bound
-from fedpace.learn.train.body import Body
+from fedpace.learn.model.layers import BoundModel
+from fedpace.learn.train.trainable import TrainableModel
 
 Now = Callable[[], float]
 
@@ -18,7 +18,7 @@ _LEAST_TURNS, _LEAST_S = 7, 0.5  # steps of small models are short, and many of 
 
 
 def clock(
-    body: Body, forward: Callable[[], None], batch: tuple[Tensor, Tensor]
+    body: TrainableModel, forward: Callable[[], None], batch: tuple[Tensor, Tensor]
 ) -> tuple[list[float], list[float]]:
     """Seconds of each layer's forward pass, and those of a step at every depth from 0.
 
@@ -42,7 +42,7 @@ def clock(
 
 
 @contextmanager
-def entering(bound: Bound, enter: Callable[[int], None]) -> Iterator[None]:
+def entering(bound: BoundModel, enter: Callable[[int], None]) -> Iterator[None]:
     """Call `enter(i)` whenever the model enters layer i."""
     modules = dict(bound.model.named_modules())
     hooks = [
@@ -64,7 +64,7 @@ def _clock() -> Now:
 
 
 def _turn(
-    body: Body, forward: Callable[[], None], batch: tuple[Tensor, Tensor], now: Now
+    body: TrainableModel, forward: Callable[[], None], batch: tuple[Tensor, Tensor], now: Now
 ) -> tuple[list[float], list[float]]:
     """Seconds of a step at every depth, and of each layer's forward pass."""
     with body.cut(0):
@@ -80,7 +80,7 @@ def _shares(seconds: Sequence[float]) -> list[float]:
     return [one / total for one in seconds]
 
 
-def _step(body: Body, depth: int, batch: tuple[Tensor, Tensor], now: Now) -> float:
+def _step(body: TrainableModel, depth: int, batch: tuple[Tensor, Tensor], now: Now) -> float:
     """Seconds of a task's second step: the first has to make the optimiser's state."""
     body.begin(0.0)  # the optimiser's work without its effect
     with body.steps.on(body.cut(depth)) as step:
@@ -92,7 +92,7 @@ def _step(body: Body, depth: int, batch: tuple[Tensor, Tensor], now: Now) -> flo
     return spent
 
 
-def _forward_spans(bound: Bound, forward: Callable[[], None], now: Now) -> list[float]:
+def _forward_spans(bound: BoundModel, forward: Callable[[], None], now: Now) -> list[float]:
     """Seconds of one forward pass, by the layer entered last."""
     spans = [0.0] * bound.layout.depth
     entered: list[tuple[int, float]] = []

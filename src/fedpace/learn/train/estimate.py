@@ -1,4 +1,4 @@
-"""What a client can tell about its loss around a model: its value and gradient, noise, smoothness.
+"""Estimates of a client's loss around a model: its value and gradient, noise, smoothness.
 
 F is the mean loss over one batch, in eval mode, with the statistics that the client got: a function
 of the parameters alone, without draws.
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fedpace.learn.device import drawing
-from fedpace.learn.model.layers import Bound
-from fedpace.learn.model.weights import Estimates, Weights
+from fedpace.learn.model.layers import BoundModel
+from fedpace.learn.model.weights import LossEstimates, Weights
 
 Loss = Callable[[Any, Tensor], Tensor]
 
@@ -21,8 +21,8 @@ _CHUNKS = 16
 
 
 def estimate(
-    bound: Bound, loss: Loss, inputs: Tensor, targets: Tensor, old: Weights
-) -> tuple[Estimates, Tensor]:
+    bound: BoundModel, loss: Loss, inputs: Tensor, targets: Tensor, old: Weights
+) -> tuple[LossEstimates, Tensor]:
     """Estimates at `old`, and between it and what the model holds now, w; the model stays as it is.
 
     gradient: |grad F(old)|; noise: sigma, where sigma^2 is the variance of one sample's gradient at
@@ -51,13 +51,13 @@ def estimate(
     if moved:
         smoothness, slope = _norm(there - here) / moved, abs(float(after - before)) / moved
     change = slope / moved if moved else math.nan
-    return Estimates(_norm(here), noise, smoothness, float(before), change, slope), here
+    return LossEstimates(_norm(here), noise, smoothness, float(before), change, slope), here
 
 
 class _Point:
     """The loss as a function of a batch, at the weights that the model holds."""
 
-    def __init__(self, bound: Bound, loss: Loss) -> None:
+    def __init__(self, bound: BoundModel, loss: Loss) -> None:
         self._model, self._loss = bound.model, loss
         self._params = bound.params(bound.layout.depth)
 

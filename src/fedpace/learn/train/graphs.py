@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from fedpace.core.errors import FedpaceError
 from fedpace.learn.device import drawing
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.train.reused import Reused, capturable
-from fedpace.learn.train.steps import Eager, Loss, Part, Step, Steps, step
+from fedpace.learn.train.reused_optimisers import ReusedOptimisers, capturable
+from fedpace.learn.train.steps import EagerSteps, Loss, ModelPart, Step, Steps, step
 
 
 class CannotCapture(FedpaceError):
@@ -43,8 +43,8 @@ def cuda_steps(
     """
     adapted = capturable(settings)
     if adapted is None or settings.decay:
-        return Eager(model, loss, settings)
-    return Graphs(model, loss, Reused(adapted, params), CudaCapture(device), device)
+        return EagerSteps(model, loss, settings)
+    return GraphSteps(model, loss, ReusedOptimisers(adapted, params), CudaCapture(device), device)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class _Graph:
         self.replay()
 
 
-class Graphs:
+class GraphSteps:
     """Replays steps. A lone sample, and a model that cannot be captured, train without graphs.
 
     What a model's forward does in Python beside tensors, such as counting its calls, is done at the
@@ -69,22 +69,27 @@ class Graphs:
     """
 
     def __init__(
-        self, model: nn.Module, loss: Loss, optimisers: Reused, capture: Capture, device: torch.device
+        self,
+        model: nn.Module,
+        loss: Loss,
+        optimisers: ReusedOptimisers,
+        capture: Capture,
+        device: torch.device,
     ) -> None:
         self._model, self._loss, self._optimisers = model, loss, optimisers
         self._capture: Capture | None = capture
         self._device = device
-        self._graphs: dict[tuple[type[Part], int, int], _Graph | None] = {}
+        self._graphs: dict[tuple[type[ModelPart], int, int], _Graph | None] = {}
 
     def begin(self, lr: float) -> None:
         self._optimisers.reset()
 
     @contextmanager
-    def on(self, part: Part) -> Iterator[Step]:
+    def on(self, part: ModelPart) -> Iterator[Step]:
         with part:
             yield partial(self._step, part, self._optimisers.at(part))
 
-    def _step(self, part: Part, optimiser: Optimizer, inputs: Tensor, targets: Tensor) -> None:
+    def _step(self, part: ModelPart, optimiser: Optimizer, inputs: Tensor, targets: Tensor) -> None:
         key = (type(part), part.depth, len(inputs))
         if key not in self._graphs:
             self._graphs[key] = self._captured(part, optimiser, inputs, targets)
@@ -95,7 +100,7 @@ class Graphs:
             graph(inputs, targets)
 
     def _captured(
-        self, part: Part, optimiser: Optimizer, inputs: Tensor, targets: Tensor
+        self, part: ModelPart, optimiser: Optimizer, inputs: Tensor, targets: Tensor
     ) -> _Graph | None:
         if self._capture is None or len(inputs) == 1:
             return None

@@ -1,4 +1,4 @@
-"""What one client is to train."""
+"""Jobs: training that one client is to do."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ from fedpace.core.events import TaskResult
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to train so that a task comes to its known result.
+    """Training by which a task comes to its known result.
 
     version: of the model that it starts from, which decides the learning rate; result: steps, depth,
     width and the others, of which the first `full_steps` steps train the full model;

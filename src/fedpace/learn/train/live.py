@@ -23,22 +23,22 @@ from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.body import Body
 from fedpace.learn.train.live_task import Clock, LiveTask
-from fedpace.learn.train.orders import LiveResult, Open, Orders
+from fedpace.learn.train.orders import LiveResult, TaskOpening, TaskOrders
 from fedpace.learn.train.profile import profile
 from fedpace.learn.train.steps import Batch
+from fedpace.learn.train.trainable import TrainableModel
 from fedpace.learn.train.trainer import Trainer
 
-__all__ = ["LiveResult", "LiveTrainer", "Open", "Orders"]
+__all__ = ["LiveResult", "LiveTrainer", "TaskOpening", "TaskOrders"]
 
 
 class LiveTrainer:
     """Trains one client's own data, all of `task.train`, one task after the other.
 
     Model, data and buffers stay where they are between tasks, whatever ended them. Everything but
-    `Orders` belongs to one thread; torch's generators, which a task sets to its own seed and puts back,
-    belong to the process: what trains beside it needs a process of its own.
+    `TaskOrders` belongs to one thread; torch's generators, which a task sets to its own seed and puts
+    back, belong to the process: what trains beside it needs a process of its own.
     profile: what layers cost; None: found here, by counting operations.
     """
 
@@ -73,7 +73,7 @@ class LiveTrainer:
 
     @property
     def digest(self) -> str:
-        """Of the model's layers; a server whose digest is another has another model."""
+        """Digest of the model's layers; a server whose digest is another has another model."""
         return layout_digest(self.layout, self._trainer.body(None).model)
 
     def initial(self) -> Weights:
@@ -86,15 +86,15 @@ class LiveTrainer:
 
     def warm_up(self, batch_size: int) -> None:
         """Train one batch for nothing: the first one of a thread takes longer than all others."""
-        orders = Orders()
+        orders = TaskOrders()
         orders.work(Work(batch_size, steps=1))
-        self.train(Open(0, 0, batch_size), self.initial(), orders, lambda: 0.0)
+        self.train(TaskOpening(0, 0, batch_size), self.initial(), orders, lambda: 0.0)
 
     def train(
         self,
-        opened: Open,
+        opened: TaskOpening,
         weights: Weights,
-        orders: Orders,
+        orders: TaskOrders,
         clock: Clock,
         on_profile: Callable[[float], None] = lambda batch_s: None,
         on_step: Callable[[int], None] = lambda steps: None,
@@ -123,7 +123,7 @@ class LiveTrainer:
             task.carry_out(work, old)
             return None if orders.cancelled else self._result(task, work, body, old)
 
-    def _check(self, opened: Open, work: Work) -> None:
+    def _check(self, opened: TaskOpening, work: Work) -> None:
         self._trainer.check(opened.task, work.depth or self.layout.depth, work.width)
         if work.batch_size != opened.batch_size or (opened.probe and work.width is not None):
             raise PeerError(
@@ -131,7 +131,7 @@ class LiveTrainer:
                 "keep its batch size, and do not probe a task that has a width"
             )
 
-    def _result(self, task: LiveTask, work: Work, body: Body, old: Weights) -> LiveResult:
+    def _result(self, task: LiveTask, work: Work, body: TrainableModel, old: Weights) -> LiveResult:
         result = TaskResult(
             task.depth,
             task.steps,
@@ -147,8 +147,8 @@ class LiveTrainer:
         update = self._trainer.update(body, old, result, work.estimate, task.last)
         return LiveResult(result, task.times.full_s, update)
 
-    def _batches(self, opened: Open) -> Iterator[Batch]:
-        """Without end. One by one, so that what a batch takes does not depend on the epoch's length."""
+    def _batches(self, opened: TaskOpening) -> Iterator[Batch]:
+        """Batches without end, one by one: what one takes does not depend on the epoch's length."""
         for order in self._trainer.epochs(self.client, opened.task, self._own):
             for start in range(0, len(order), opened.batch_size):
                 yield self._trainer.gather(order[start : start + opened.batch_size])

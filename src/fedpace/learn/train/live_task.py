@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from fedpace.core.commands import TOLERANCE, Work
-from fedpace.learn.model.layers import Bound
+from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.model.stopped import backward_until
 from fedpace.learn.model.weights import Weights
-from fedpace.learn.train.body import Body
-from fedpace.learn.train.orders import Open, Orders
+from fedpace.learn.train.orders import TaskOpening, TaskOrders
 from fedpace.learn.train.steps import Batch, Step
+from fedpace.learn.train.trainable import TrainableModel
 
 Clock = Callable[[], float]
 
@@ -30,12 +30,12 @@ class LiveTask:
 
     def __init__(
         self,
-        body: Body,
+        body: TrainableModel,
         batches: Iterator[Batch],
-        opened: Open,
+        opened: TaskOpening,
         samples: int,
         shares: list[float],
-        orders: Orders,
+        orders: TaskOrders,
         clock: Clock,
         on_step: Callable[[int], None],
     ) -> None:
@@ -137,7 +137,7 @@ class TimedBackward:
     each pass to all layers, which is what a loss that no layer has a part in comes to.
     """
 
-    def __init__(self, bound: Bound, clock: Clock, stop_at: float) -> None:
+    def __init__(self, bound: BoundModel, clock: Clock, stop_at: float) -> None:
         self._bound, self._clock, self._stop_at = bound, clock, stop_at
         self.in_time = self.passed = bound.layout.depth
 
@@ -177,14 +177,14 @@ class BatchTimes:
         kind.setdefault(depth, []).append(seconds * (self._size / samples))
 
     def next_s(self, depth: int, samples: int) -> float:
-        """What a batch is expected to take; where none at its depth is known, others are scaled."""
+        """Seconds that a batch is expected to take, scaled from other depths where none is known."""
         known = self._at(depth)
         whole_s = fmean(known[-RECENT:]) if known else self.full_s * self._shares[depth - 1]
         return whole_s * (samples / self._size)
 
     @property
     def full_s(self) -> float:
-        """A whole batch of the full model: the median, scaled where only parts of it were trained."""
+        """Seconds of a whole batch of the full model, the median, scaled where parts were trained."""
         known = self._at(len(self._shares))
         if known:
             return median(known) / self._shares[-1]

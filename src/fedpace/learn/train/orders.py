@@ -1,4 +1,4 @@
-"""What training on a real machine is told, by another thread, and what it tells."""
+"""Messages between the thread that trains on a real machine and others: orders and results."""
 
 import threading
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # so that clients which train without torch need none
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class TaskOpening:
     """A task as it begins: with a probe, or with work that comes at once.
 
     go_on, max_epochs: after a probe, as in core's Probe.
@@ -29,7 +29,7 @@ class Open:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LiveResult:
-    """What a task has come to on this machine, and its update.
+    """A task's result on this machine, and its update.
 
     No steps: no layer was done in time; then update is None, batch_s NaN, and there is nothing to send.
     batch_s: seconds for one batch of the full model, scaled where only a part of it was trained.
@@ -40,8 +40,8 @@ class LiveResult:
     update: "Update | None"
 
 
-class Orders:
-    """What one task is told while it is trained. Safe to use from any thread; one for each task."""
+class TaskOrders:
+    """Orders to one task while it is trained. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._told = threading.Condition()
@@ -70,7 +70,7 @@ class Orders:
 
     @property
     def given(self) -> bool:
-        """Whether there is something to be seen to: work, or that it is cancelled."""
+        """Say whether there is something to be seen to: work, or that the task is cancelled."""
         return self._cancelled or self._work is not None
 
     def wait(self) -> Work | None:

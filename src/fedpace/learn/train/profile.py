@@ -1,4 +1,4 @@
-"""What training a model to each depth costs, found by running one training step at every depth.
+"""Profiles what training a model to each depth costs, by one training step at every depth.
 
 "flops": operations counted, the same on every machine; "clock": seconds on this machine;
 "ideal": the TimelyFL paper's reading, cost proportional to the bytes that are trained;
@@ -20,14 +20,14 @@ from torch.utils.flop_counter import flop_registry
 
 from fedpace.core.model import LayerCost, ModelProfile, Width
 from fedpace.learn.model.cut import Cut
-from fedpace.learn.model.layers import Bound, Layout
+from fedpace.learn.model.layers import BoundModel, Layout
 from fedpace.learn.model.width import slim
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.train.body import Body
 from fedpace.learn.train.clocked import clock, entering
 from fedpace.learn.train.steps import Loss
+from fedpace.learn.train.trainable import TrainableModel
 
-Method = Literal["flops", "clock", "ideal", "even"]
+ProfileMethod = Literal["flops", "clock", "ideal", "even"]
 
 
 def profile(
@@ -36,7 +36,7 @@ def profile(
     inputs: Tensor,
     targets: Tensor,
     loss: Loss,
-    method: Method = "flops",
+    method: ProfileMethod = "flops",
     widths: Sequence[float] = (),
     settings: TrainSettings | None = None,
 ) -> ModelProfile:
@@ -60,7 +60,9 @@ def profile(
         model.zero_grad(set_to_none=True)
 
 
-def _measured(bound: Bound, batch: "_Batch", method: Method, settings: TrainSettings) -> ModelProfile:
+def _measured(
+    bound: BoundModel, batch: "_Batch", method: ProfileMethod, settings: TrainSettings
+) -> ModelProfile:
     layout = bound.layout
     match method:
         case "ideal" | "even":
@@ -69,16 +71,16 @@ def _measured(bound: Bound, batch: "_Batch", method: Method, settings: TrainSett
         case "flops":
             return _assemble(layout, *_flops(bound, batch))
         case "clock":
-            body = Body(bound.model, layout, batch.loss, settings, torch.device("cpu"))
+            body = TrainableModel(bound.model, layout, batch.loss, settings, torch.device("cpu"))
             return _assemble(layout, *clock(body, batch.forward, (batch.inputs, batch.targets)))
 
 
 def _widths(
-    bound: Bound, inputs: Tensor, targets: Tensor, loss: Loss, shares: Sequence[float]
+    bound: BoundModel, inputs: Tensor, targets: Tensor, loss: Loss, shares: Sequence[float]
 ) -> Iterator[Width]:
     """Bytes of thinner models, and the operations of their steps over those of a full one."""
 
-    def count(one: Bound) -> float:
+    def count(one: BoundModel) -> float:
         with _plain_operators():
             return _count_step(one, _Batch(one.model, inputs, targets, loss), one.layout.depth)
 
@@ -106,7 +108,7 @@ class _Batch:
 
 
 def _assemble(layout: Layout, forward: list[float], steps: list[float]) -> ModelProfile:
-    """steps[d] is the cost of a step at depth d."""
+    """Make a profile of costs; steps[d] is that of a step at depth d."""
     layers = [
         LayerCost(layer.name, layer.bytes, cost, max(steps[depth] - steps[depth - 1], 0.0))
         for layer, cost, depth in zip(layout.layers, forward, range(layout.depth, 0, -1), strict=True)
@@ -146,7 +148,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignor
 
 @contextmanager
 def _plain_operators() -> Iterator[None]:
-    """Without oneDNN and fused attention, which hide products behind operators without a formula.
+    """Switch off oneDNN and fused attention, which hide products behind operators without a formula.
 
     They also depend on the processor; without them the same is counted everywhere.
     """
@@ -162,7 +164,7 @@ def _plain_operators() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(usual[1])
 
 
-def _flops(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:
+def _flops(bound: BoundModel, batch: _Batch) -> tuple[list[float], list[float]]:
     layout = bound.layout
     steps = []
     with _plain_operators():
@@ -178,7 +180,7 @@ def _flops(bound: Bound, batch: _Batch) -> tuple[list[float], list[float]]:
     return forward, steps
 
 
-def _count_step(bound: Bound, batch: _Batch, depth: int) -> float:
+def _count_step(bound: BoundModel, batch: _Batch, depth: int) -> float:
     with Cut(bound, depth, as_written=True), _Counter(1) as counter:
         batch.backward()
     bound.model.zero_grad(set_to_none=True)

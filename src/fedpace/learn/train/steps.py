@@ -21,8 +21,8 @@ Backward = Callable[[Tensor], None]
 """Propagates a loss back through the model."""
 
 
-class Part(AbstractContextManager["Part"], Protocol):
-    """The last `depth` layers of a model, to be trained while it is entered: a Cut or a Stopped.
+class ModelPart(AbstractContextManager["ModelPart"], Protocol):
+    """The last `depth` layers of a model, to be trained while it is entered: a Cut, or StoppedBackward.
 
     trained: their parameters; goals: parameters that the backward pass is led to, None for all that
     require gradients.
@@ -43,10 +43,10 @@ class Steps(Protocol):
     """
 
     def begin(self, lr: float) -> None: ...
-    def on(self, part: Part) -> AbstractContextManager[Step]: ...
+    def on(self, part: ModelPart) -> AbstractContextManager[Step]: ...
 
 
-def train(steps: Steps, part: Part, batches: Iterable[Batch]) -> Batch | None:
+def train(steps: Steps, part: ModelPart, batches: Iterable[Batch]) -> Batch | None:
     """Make a step on each batch; gives the last of them."""
     batch = None
     with steps.on(part) as make:
@@ -55,7 +55,7 @@ def train(steps: Steps, part: Part, batches: Iterable[Batch]) -> Batch | None:
     return batch
 
 
-class Eager:
+class EagerSteps:
     """Makes every step as Python says it: for all models, optimisers and devices."""
 
     def __init__(self, model: nn.Module, loss: Loss, settings: TrainSettings) -> None:
@@ -68,8 +68,8 @@ class Eager:
         self._earlier = None
 
     @contextmanager
-    def on(self, part: Part, backward: Backward | None = None) -> Iterator[Step]:
-        """backward: the pass to make, of which the optimiser takes what gradients it leaves."""
+    def on(self, part: ModelPart, backward: Backward | None = None) -> Iterator[Step]:
+        """Make steps at a part. backward: the pass to make, which leaves gradients to the optimiser."""
         optimiser, earlier = client_optimiser(self._settings, part.trained, self._lr), self._earlier
         if earlier is not None:
             optimiser.state.update((p, earlier.state[p]) for p in part.trained if p in earlier.state)
@@ -81,7 +81,7 @@ class Eager:
 def step(
     model: nn.Module,
     loss: Loss,
-    part: Part,
+    part: ModelPart,
     optimiser: Optimizer,
     inputs: Tensor,
     targets: Tensor,

@@ -19,15 +19,15 @@ from fedpace.learn.device import at_work, drawing, open_device, upload
 from fedpace.learn.memory import keep_freed_memory
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
-from fedpace.learn.model.width import Slim, slim
+from fedpace.learn.model.width import ThinModel, slim
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.body import Body
 from fedpace.learn.train.estimate import estimate
 from fedpace.learn.train.job import Job
 from fedpace.learn.train.optimiser import check_optimiser, effort
-from fedpace.learn.train.profile import Method, profile
+from fedpace.learn.train.profile import ProfileMethod, profile
 from fedpace.learn.train.steps import Batch, train
+from fedpace.learn.train.trainable import TrainableModel
 
 __all__ = ["Job", "TrainSettings", "Trainer", "Update"]
 
@@ -61,8 +61,8 @@ class Trainer:
         self.layout = Layout.trace(model, task.train[0][:2])
         self._initial = self.layout.read(model)
         self._samples = [one.to(self._device) for one in task.train]
-        self._whole = Body(model, self.layout, task.loss, settings, self._device)
-        self._thin: dict[float, Body] = {}
+        self._whole = TrainableModel(model, self.layout, task.loss, settings, self._device)
+        self._thin: dict[float, TrainableModel] = {}
         self._held: tuple[Weights, Weights] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,8 +78,8 @@ class Trainer:
         """The weights that the seed gives to a new model."""
         return self._initial
 
-    def profile(self, method: Method = "flops", widths: Sequence[float] = ()) -> ModelProfile:
-        """What each layer and each of `widths` costs.
+    def profile(self, method: ProfileMethod = "flops", widths: Sequence[float] = ()) -> ModelProfile:
+        """Costs of each layer and of each of `widths`.
 
         A clock sees whole batches and the optimiser, operations are counted for two samples. It is
         found on the CPU, whatever trains: a run's times do not depend on the device.
@@ -89,7 +89,7 @@ class Trainer:
         model, loss = self.new_model(), self.task.loss
         return profile(model, self.layout, inputs, targets, loss, method, widths, self.settings)
 
-    def slim(self, width: float) -> Slim:
+    def slim(self, width: float) -> ThinModel:
         """The model with a share of its channels, on the CPU and at its initial weights."""
         return slim(self.new_model(), self.layout, self.task.train[0][:2], width)
 
@@ -116,13 +116,13 @@ class Trainer:
                 "a thinner model is trained in full depth"
             )
 
-    def body(self, width: float | None) -> Body:
+    def body(self, width: float | None) -> TrainableModel:
         """The model that tasks of that width are trained in; None is the full one."""
         return self._whole if width is None else self._thinner(width)
 
     @contextmanager
     def begun(
-        self, body: Body, client: int, task: int, version: int, weights: Weights
+        self, body: TrainableModel, client: int, task: int, version: int, weights: Weights
     ) -> Iterator[Weights]:
         """While entered, `body` trains a task that starts from its part of `weights`; gives that."""
         if self._device.type == "cpu":
@@ -136,13 +136,13 @@ class Trainer:
 
     def update(
         self,
-        body: Body,
+        body: TrainableModel,
         old: Weights,
         result: TaskResult,
         wanted: Literal["numbers", "gradient"] | None,
         last: Batch | None,
     ) -> Update:
-        """What a task's steps, the last of them on the batch `last`, made of its `old` weights.
+        """The update that a task's steps, the last of them on the batch `last`, made of `old` weights.
 
         wanted: the estimate that goes with it.
         """
@@ -188,10 +188,10 @@ class Trainer:
         inputs, targets = (one.index_select(0, places) for one in self._samples)
         return inputs, targets
 
-    def _thinner(self, width: float) -> Body:
+    def _thinner(self, width: float) -> TrainableModel:
         if width not in self._thin:
             made = self.slim(width)
-            self._thin[width] = Body.thin(made, self.task.loss, self.settings, self._device)
+            self._thin[width] = TrainableModel.thin(made, self.task.loss, self.settings, self._device)
         return self._thin[width]
 
     def _here(self, weights: Weights) -> Weights:
@@ -224,7 +224,9 @@ class Trainer:
         return self.stream.held(job.client, seen)
 
 
-def _train(body: Body, result: TaskResult, old: Weights, batches: Iterator[Batch]) -> Batch | None:
+def _train(
+    body: TrainableModel, result: TaskResult, old: Weights, batches: Iterator[Batch]
+) -> Batch | None:
     """Make a job's steps; gives its last batch."""
     full, last = body.layout.depth, None
     if result.full_steps and result.depth < full:

@@ -80,7 +80,7 @@ def _slopes_of(
 def normalise(
     x: Tensor, factors: Tensor, shifts: Tensor, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What it gives, in float32, and the mean and the scale of every group."""
+    """Normalised numbers, in float32, and the mean and the scale of every group."""
     clients, samples = x.shape[:2]
     found = torch.empty(x.shape, dtype=torch.float32, device=x.device)
     means = torch.empty((clients, samples, groups), dtype=torch.float32, device=x.device)

@@ -23,14 +23,14 @@ _KINDS: dict[type[nn.Module], Kind] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigm
 
 @dataclass(frozen=True, slots=True)
 class _Dense:
-    """Where its weight and bias are among the model's parameters, and what follows it."""
+    """A dense layer: places of weight and bias among the model's parameters, and its activation."""
 
     weight: int
     bias: int | None
     activation: Kind | None
 
 
-class Chain:
+class DenseChain:
     """The gradient of the mean cross entropy behind a row of dense layers.
 
     Targets are classes; IGNORED ones are left out, as `cross_entropy` does.
@@ -42,7 +42,7 @@ class Chain:
     def gradients(
         self, params: Sequence[Tensor], first: int, inputs: Tensor, targets: Tensor
     ) -> list[Tensor]:
-        """Of params[first:]."""
+        """Gradients of params[first:]."""
         found: dict[int, Tensor] = {}
         for layer, slope, below in self._backward(params, first, inputs, targets, False):
             found[layer.weight] = torch.bmm(slope.transpose(1, 2), below)
@@ -72,7 +72,7 @@ class Chain:
     def _backward(
         self, params: Sequence[Tensor], first: int, inputs: Tensor, targets: Tensor, full: bool
     ) -> Iterator[tuple[_Dense, Tensor, Tensor]]:
-        """From the output on: a trained layer, the gradient behind it, and what went into it.
+        """Go back from the output: a trained layer, the gradient behind it, and its inputs.
 
         The layer's weights are not needed any more when it comes. full: no target is IGNORED.
         """
@@ -97,8 +97,8 @@ class Chain:
 
 def chain(
     model: nn.Module, layout: Layout, sample: Tensor, targets: Tensor, loss: Callable[..., Any]
-) -> Chain | None:
-    """`model` as a Chain, None where it is something else. sample: one input, without a batch axis."""
+) -> DenseChain | None:
+    """`model` as a DenseChain, None where it is none. sample: one input, without a batch axis."""
     if type(model) is not nn.Sequential or loss is not cross_entropy:
         return None
     modules = list(model)
@@ -129,11 +129,11 @@ def chain(
     used = [place for layer in layers for place in (layer.weight, layer.bias) if place is not None]
     if sorted(used) != list(range(len(places))) or layers[-1].activation is not None:
         return None
-    return Chain(layers)
+    return DenseChain(layers)
 
 
-def chain_of(trainer: Trainer) -> Chain | None:
-    """The trainer's full model as a Chain, where it is one."""
+def chain_of(trainer: Trainer) -> DenseChain | None:
+    """The trainer's full model as a DenseChain, where it is one."""
     task, body = trainer.task, trainer.body(None)
     return chain(body.model, body.layout, task.train[0][0], task.train[1], task.loss)
 
@@ -150,7 +150,7 @@ def _product(inputs: Tensor, params: Sequence[Tensor], layer: _Dense) -> Tensor:
 
 
 def _activated(kind: Kind | None, out: Tensor) -> Tensor:
-    """In place. torch's own sigmoid rounds a number by its place in the tensor."""
+    """Apply an activation in place. torch's own sigmoid rounds a number by its place in the tensor."""
     if kind == "sigmoid":
         return out.neg_().exp_().add_(1).reciprocal_()
     if kind == "tanh":

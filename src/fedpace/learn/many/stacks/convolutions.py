@@ -22,7 +22,7 @@ def convolve(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor | None:
-    """What torch.conv2d gives, within vmap; None where the kernels cannot do it."""
+    """Compute torch.conv2d by our kernels, within vmap; None where they cannot do it."""
     down, right = _pair(stride)
     even = down == right and _pair(dilation) == (1, 1) and groups == 1
     kinds = x.dtype in (torch.float32, torch.bfloat16)
@@ -82,7 +82,7 @@ _of_one = in_stack(StackedConvolution.apply, 3)
 
 
 def _apart(slopes: Tensor, stride: int) -> Tensor:
-    """With zeros between them, as if the convolution had gone in steps of 1."""
+    """Put zeros between gradients, as if the convolution had gone in steps of 1."""
     if stride == 1:
         return slopes
     height, width = ((side - 1) * stride + 1 for side in slopes.shape[3:])

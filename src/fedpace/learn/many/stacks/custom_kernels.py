@@ -22,8 +22,8 @@ _OURS: dict[Any, Callable[..., Tensor | None]] = {
 """Instead of which functions."""
 
 
-class Kernels(TorchFunctionMode):
-    """While entered, convolutions and group normalisation within vmap are computed by them."""
+class StackKernels(TorchFunctionMode):
+    """A mode in which convolutions and group normalisation within vmap run on our kernels."""
 
     def __torch_function__(
         self,
@@ -39,14 +39,14 @@ class Kernels(TorchFunctionMode):
 
 @cache
 def usable(device: torch.device) -> bool:
-    """Whether Triton is there, and makes code for this GPU that does what torch does."""
+    """Say whether Triton is there, and makes code for this GPU that does what torch does."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return False
     model = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.GroupNorm(2, 4)).to(device)
     x = torch.linspace(-1, 1, 2 * 3 * 8 * 8, device=device).view(1, 2, 3, 8, 8)
     try:
         with at_work(device), torch.no_grad():
-            with Kernels():
+            with StackKernels():
                 found: Tensor = torch.vmap(model)(x)
             right = torch.allclose(found[0], model(x[0]), atol=1e-3)
         reason = "they give other numbers"

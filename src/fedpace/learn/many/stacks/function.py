@@ -1,4 +1,4 @@
-"""What is computed for all clients at once, as a function that vmap can call for one of them."""
+"""Functions that vmap calls for one client, and that are computed for all clients at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ def in_stack(together: Callable[..., Tensor], tensors: int) -> Callable[..., Ten
 
 
 def _in_front(tensor: Tensor | None, at: int | None, clients: int) -> Tensor | None:
-    """With the clients as first axis; `at`: where they are, None: all of them share the tensor."""
+    """Move the clients' axis to the front; `at`: where it is, None: all of them share the tensor."""
     if tensor is None:
         return None
     return tensor.expand(clients, *tensor.shape) if at is None else tensor.movedim(at, 0)

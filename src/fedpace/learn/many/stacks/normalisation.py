@@ -23,7 +23,7 @@ def normalise(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor | None:
-    """What torch's group_norm gives, within vmap; None where the kernels cannot do it."""
+    """Compute torch's group_norm by our kernels, within vmap; None where they cannot do it."""
     if weight is None or bias is None or x.ndim < 3 or x.shape[1] % num_groups:
         return None
     room = _power_of_2(x.shape[1] // num_groups) * _power_of_2(math.prod(x.shape[2:]))

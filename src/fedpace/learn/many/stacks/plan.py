@@ -11,15 +11,15 @@ from torch.nn.functional import cross_entropy
 from fedpace.learn.device import at_work, drawing, open_device
 from fedpace.learn.many.stacks.chain import chain_of
 from fedpace.learn.many.stacks.custom_kernels import usable
-from fedpace.learn.many.stacks.probe import CannotStack, Probe
+from fedpace.learn.many.stacks.probe import CannotStack, StackProbe
 from fedpace.learn.many.stacks.steps import (
     ELEMENTWISE,
-    Chained,
-    Descent,
+    ChainDescent,
+    ChainGradients,
     Gradients,
-    Optimised,
+    OptimiserSteps,
     StackSteps,
-    Vmapped,
+    VmapGradients,
     plain_descent,
 )
 from fedpace.learn.train.trainer import Trainer
@@ -70,13 +70,13 @@ class StackPlanner:
         self._chain = chain_of(trainer)
         task, body = trainer.task, trainer.body(None)
         names = [name for layer in body.layout.layers for name in layer.params]
-        grouped = Vmapped(body.model, task.loss, names)
-        self._gradients: Gradients = grouped if self._chain is None else Chained(self._chain)
+        grouped = VmapGradients(body.model, task.loss, names)
+        self._gradients: Gradients = grouped if self._chain is None else ChainGradients(self._chain)
         self._instead: Gradients | None = None  # of our own kernels, where they do not do
         if self._chain is None and usable(self._device):
-            self._gradients = Vmapped(body.model, task.loss, names, kernels=True)
+            self._gradients = VmapGradients(body.model, task.loss, names, kernels=True)
             self._instead = grouped
-        self._full: dict[int, tuple[Probe, StackPlan | str]] = {}
+        self._full: dict[int, tuple[StackProbe, StackPlan | str]] = {}
         self._plans: dict[JobKind, StackPlan | str] = {}  # a str says why there is none
 
     @property
@@ -109,16 +109,16 @@ class StackPlanner:
         if isinstance(full, StackPlan) and full.mixed and probe.as_in_full(kind.depth):
             return full
         depths = {kind.depth, layers} if kind.after_full else {kind.depth}
-        return self._tried(Probe(self._trainer, self._gradients, kind.batch_size), depths)
+        return self._tried(StackProbe(self._trainer, self._gradients, kind.batch_size), depths)
 
-    def _in_full(self, batch_size: int) -> tuple[Probe, StackPlan | str]:
+    def _in_full(self, batch_size: int) -> tuple[StackProbe, StackPlan | str]:
         """The plan for jobs that train all layers."""
         depths = {self._trainer.layout.depth}
-        probe = Probe(self._trainer, self._gradients, batch_size)
+        probe = StackProbe(self._trainer, self._gradients, batch_size)
         found = self._tried(probe, depths)
         if isinstance(found, str) and self._instead is not None and not self._full:
             self._gradients, self._instead, reason = self._instead, None, found
-            probe = Probe(self._trainer, self._gradients, batch_size)
+            probe = StackProbe(self._trainer, self._gradients, batch_size)
             found = self._tried(probe, depths)
             if isinstance(found, StackPlan):
                 warnings.warn(f"stacks will be slow, our kernels fail: {reason}", stacklevel=2)
@@ -126,7 +126,7 @@ class StackPlanner:
             found = replace(found, mixed=self._mixed and found.padded)
         return probe, found
 
-    def _tried(self, probe: Probe, depths: Iterable[int]) -> StackPlan | str:
+    def _tried(self, probe: StackProbe, depths: Iterable[int]) -> StackPlan | str:
         """The plan for jobs that train so many layers, at one time or another."""
         settings, task = self._trainer.settings, self._trainer.task
         try:
@@ -140,9 +140,9 @@ class StackPlanner:
             and all(probe.independent(depth) for depth in depths)
         )
         steps: StackSteps = (
-            Optimised(self._gradients, settings)
+            OptimiserSteps(self._gradients, settings)
             if self._chain is None or not plain_descent(settings)
-            else Descent(self._chain, settings)
+            else ChainDescent(self._chain, settings)
         )
         size = self._size or self._room(probe.saved)
         return StackPlan(steps, padded, size, self._gradients)

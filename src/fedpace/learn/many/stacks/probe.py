@@ -17,7 +17,7 @@ from fedpace.learn.device import at_work, open_device
 from fedpace.learn.many.stacks.stack import Stack, StackBatch
 from fedpace.learn.many.stacks.steps import Gradients
 from fedpace.learn.model.weights import Weights
-from fedpace.learn.train.steps import Part
+from fedpace.learn.train.steps import ModelPart
 from fedpace.learn.train.trainer import Trainer
 
 _TOLERANCE = {"float32": 1e-2, "tf32": 0.05, "bf16": 0.3}
@@ -31,8 +31,8 @@ class CannotStack(Exception):
     """Says why jobs of a shape are trained one by one."""
 
 
-class Probe:
-    """A few samples, alone in float32, and in a stack.
+class StackProbe:
+    """Compares a few samples, alone in float32 and in a stack.
 
     saved: bytes that a forward pass over a whole batch keeps for the backward pass, but for weights.
     """
@@ -93,7 +93,7 @@ class Probe:
             float(b.double().square().sum()) for _, b in pairs
         )
 
-    def _alone(self, part: Part) -> Sequence[Tensor | None]:
+    def _alone(self, part: ModelPart) -> Sequence[Tensor | None]:
         self._body.bound.load(self._old)
         states, self.saved = self._states(), 0
         with part:
@@ -106,7 +106,7 @@ class Probe:
                 return [None] * len(part.trained)
             return torch.autograd.grad(value, part.trained, allow_unused=True)
 
-    def _stacked(self, part: Part) -> Sequence[Tensor | None]:
+    def _stacked(self, part: ModelPart) -> Sequence[Tensor | None]:
         """Gradients of the first of two jobs; the other one has other weights."""
         old = self._old
         other = Weights(old.params / 2, old.buffers, old.counters)

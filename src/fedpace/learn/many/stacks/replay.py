@@ -26,8 +26,8 @@ from fedpace.learn.model.weights import Update
 from fedpace.learn.train.graphs import CannotCapture, Capture
 from fedpace.learn.train.job import Job
 from fedpace.learn.train.optimiser import client_optimiser, effort
-from fedpace.learn.train.reused import capturable, new_state, tensors_of, with_moving_lr
-from fedpace.learn.train.steps import Part
+from fedpace.learn.train.reused_optimisers import capturable, new_state, tensors_of, with_moving_lr
+from fedpace.learn.train.steps import ModelPart
 from fedpace.learn.train.trainer import Trainer
 
 
@@ -44,7 +44,7 @@ class _Size(NamedTuple):
     mixed: bool
 
 
-class Replay:
+class ReplayTrainer:
     """Trains stacks of jobs of one batch size and learning rate, `most` jobs at most.
 
     capture: how steps are made to be replayed; None: they are made anew each time. The optimiser of the
@@ -111,7 +111,7 @@ class Replay:
             self._replays[size]()
         return [*self._updates(jobs[:left], 0), *done]
 
-    def _step(self, size: _Size, part: Part) -> None:
+    def _step(self, size: _Size, part: ModelPart) -> None:
         rows, batch = size.rows, size.batch_size
         inputs, targets = (
             one.view(rows, batch, *one.shape[1:])
@@ -137,7 +137,7 @@ class Replay:
             param[:rows].copy_(torch.where(kept, old[:rows], param[:rows]))
 
     def _captured(self, size: _Size, step: Callable[[], None]) -> Callable[[], None]:
-        """Before weights are there: a capture makes steps of its own, with whatever lies in memory."""
+        """Capture a step, before weights are there: that makes steps with whatever lies in memory."""
         if size.batch_size not in self._index:
             shape = len(self._frozen), size.batch_size
             self._index[size.batch_size] = torch.zeros(shape, dtype=torch.int64, device=self._device)

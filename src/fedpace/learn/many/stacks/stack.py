@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpace.learn.many.executor import Jobs
-from fedpace.learn.model.layers import Bound
+from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.train.trainer import Job, Trainer
 
@@ -24,7 +24,7 @@ class Stack:
     new: makes their memory, torch.empty or torch.zeros.
     """
 
-    def __init__(self, bound: Bound, rows: int, new: Callable[..., Tensor] = torch.empty) -> None:
+    def __init__(self, bound: BoundModel, rows: int, new: Callable[..., Tensor] = torch.empty) -> None:
         def stacked(like: Tensor) -> Tensor:
             return new((rows, *like.shape), dtype=like.dtype, device=like.device)
 
@@ -145,7 +145,7 @@ class StackBatches:
 
 
 def places_of(trainer: Trainer, job: Job) -> Iterator[np.ndarray]:
-    """Batch after batch, without end, of places in the task's samples."""
+    """Places of a job's samples, batch after batch, without end."""
     for order in trainer.epochs(job.client, job.task, trainer.samples(job)):
         for at in range(0, max(len(order), 1), job.batch_size):
             yield order[at : at + job.batch_size]

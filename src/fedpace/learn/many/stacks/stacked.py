@@ -1,4 +1,4 @@
-"""Trains many clients at once, of whatever version: jobs of one shape are stacked.
+"""An executor that trains many clients at once, of whatever version: jobs of one shape are stacked.
 
 Batches are drawn as by a `Trainer` alone, and results are its results but for rounding: sums run in
 another order in a stack. They are the same bits again for the same jobs in the same calls; those of a
@@ -12,15 +12,15 @@ from fedpace.learn.device import open_device
 from fedpace.learn.many.executor import InlineExecutor, Jobs
 from fedpace.learn.many.stacks.groups import JobShape, shape_of, stacks
 from fedpace.learn.many.stacks.plan import JobKind, StackPlan, StackPlanner
-from fedpace.learn.many.stacks.replay import Replay
+from fedpace.learn.many.stacks.replay import ReplayTrainer
 from fedpace.learn.many.stacks.train import StackTrainer
 from fedpace.learn.model.weights import Update
 from fedpace.learn.train.graphs import Capture, CudaCapture
-from fedpace.learn.train.reused import capturable
+from fedpace.learn.train.reused_optimisers import capturable
 from fedpace.learn.train.trainer import Trainer
 
 
-class Stacked(InlineExecutor):
+class StackedExecutor(InlineExecutor):
     """An executor that stacks jobs wherever that is possible.
 
     size: most jobs of a stack, None for what cache or memory has room for;
@@ -37,7 +37,7 @@ class Stacked(InlineExecutor):
         if capture is None and self._device.type == "cuda":
             capture = CudaCapture(self._device)
         self._capture = capture
-        self._replay: Replay | None = None
+        self._replay: ReplayTrainer | None = None
         replayed = capture is not None and capturable(trainer.settings) is not None
         self._planner = StackPlanner(trainer, size, replayed)
 
@@ -79,8 +79,8 @@ class Stacked(InlineExecutor):
             found |= zip(stack, updates, strict=True)
         return found
 
-    def _replaying(self, plan: StackPlan) -> Replay:
-        """The one of all shapes, since it holds a stack's memory."""
+    def _replaying(self, plan: StackPlan) -> ReplayTrainer:
+        """The trainer of replayed stacks of all shapes, since it holds a stack's memory."""
         if self._replay is None:
-            self._replay = Replay(self._trainer, plan.gradients, self._capture, plan.size)
+            self._replay = ReplayTrainer(self._trainer, plan.gradients, self._capture, plan.size)
         return self._replay

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.optim import Optimizer
 
-from fedpace.learn.many.stacks.chain import Chain
-from fedpace.learn.many.stacks.custom_kernels import Kernels
+from fedpace.learn.many.stacks.chain import DenseChain
+from fedpace.learn.many.stacks.custom_kernels import StackKernels
 from fedpace.learn.many.stacks.stack import StackBatch
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
-from fedpace.learn.train.steps import Loss, Part
+from fedpace.learn.train.steps import Loss, ModelPart
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "Adadelta", "Adagrad", "NAdam", "RAdam", "RMSprop")
 """Optimisers that treat every number of a parameter alike, so that a stack is one more axis to them."""
@@ -29,7 +29,7 @@ class StackSteps(Protocol):
     """
 
     def begin(self, lr: float) -> None: ...
-    def over(self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None: ...
+    def over(self, part: ModelPart, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None: ...
     def step(self, batches: Sequence[StackBatch]) -> None: ...
 
 
@@ -37,11 +37,11 @@ class Gradients(Protocol):
     """Gradients of every job's loss; None where it has none."""
 
     def __call__(
-        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
+        self, part: ModelPart, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
     ) -> list[Tensor | None]: ...
 
 
-class Vmapped:
+class VmapGradients:
     """Gradients of any model, by torch.func.vmap. names: those of the parameters, as they come.
 
     kernels: compute with `stack_kernels` what they can do.
@@ -55,13 +55,13 @@ class Vmapped:
         self._names, self._kernels = names, kernels
 
     def __call__(
-        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
+        self, part: ModelPart, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
     ) -> list[Tensor | None]:
         first = len(params) - len(part.trained)
         trained = [param.detach().requires_grad_() for param in params[first:]]
         tensors = dict(zip(self._names, [*params[:first], *trained], strict=True)) | dict(buffers)
         lone = part.lone_sample() if batch.inputs.shape[1] == 1 else nullcontext()
-        with lone, Kernels() if self._kernels else nullcontext():
+        with lone, StackKernels() if self._kernels else nullcontext():
             values = vmap(self._value)(tensors, batch.inputs, batch.targets)
         if not values.requires_grad:
             return [None] * len(trained)
@@ -73,20 +73,20 @@ class Vmapped:
         return self._loss(outputs, targets)
 
 
-class Chained:
+class ChainGradients:
     """Gradients of a chain of dense layers."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: DenseChain) -> None:
         self._chain = chain
 
     def __call__(
-        self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
+        self, part: ModelPart, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
     ) -> list[Tensor | None]:
         first = len(params) - len(part.trained)
         return [*self._chain.gradients(params, first, batch.inputs, batch.targets)]
 
 
-class Optimised:
+class OptimiserSteps:
     """Steps by an ELEMENTWISE optimiser, whose state lives on while jobs and layers get fewer."""
 
     def __init__(self, gradients: Gradients, settings: TrainSettings) -> None:
@@ -97,7 +97,7 @@ class Optimised:
         self._optimiser: Optimizer | None = None
         self._trained: list[Tensor] = []
 
-    def over(self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None:
+    def over(self, part: ModelPart, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None:
         self._part, self._params, self._buffers = part, params, buffers
         trained = params[len(params) - len(part.trained) :]
         optimiser = client_optimiser(self._settings, trained, self._lr)
@@ -134,17 +134,17 @@ class Optimised:
         return whole
 
 
-class Descent:
+class ChainDescent:
     """Steps of plain SGD in a chain, without gradients in memory."""
 
-    def __init__(self, chain: Chain, settings: TrainSettings) -> None:
+    def __init__(self, chain: DenseChain, settings: TrainSettings) -> None:
         self._chain = chain
         self._decay = float(settings.options.get("weight_decay", 0.0))
 
     def begin(self, lr: float) -> None:
         self._lr = lr
 
-    def over(self, part: Part, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None:
+    def over(self, part: ModelPart, params: list[Tensor], buffers: Mapping[str, Tensor]) -> None:
         self._params, self._first = params, len(params) - len(part.trained)
 
     def step(self, batches: Sequence[StackBatch]) -> None:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
-from fedpace.learn.train.steps import Part
+from fedpace.learn.train.steps import ModelPart
 
 State = defaultdict[Tensor, Any]
 """An optimiser's state, by parameter."""
@@ -58,7 +58,7 @@ def tensors_of(state: State) -> list[Tensor]:
     return [t for one in state.values() for t in one.values() if isinstance(t, Tensor)]
 
 
-class Reused:
+class ReusedOptimisers:
     """Optimisers for every depth over one state that stays where it is in memory."""
 
     def __init__(self, settings: TrainSettings, params: Sequence[Tensor]) -> None:
@@ -67,7 +67,7 @@ class Reused:
         self._by_depth: dict[int, Optimizer] = {}
         self._state = new_state(settings, params)
 
-    def at(self, part: Part) -> Optimizer:
+    def at(self, part: ModelPart) -> Optimizer:
         """The optimiser of what the part trains."""
         settings = self._settings
         if part.depth not in self._by_depth:

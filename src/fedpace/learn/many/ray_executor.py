@@ -17,7 +17,7 @@ from fedpace.learn.many.executor import (
     Executor,
     InlineExecutor,
     Jobs,
-    Serial,
+    SerialExecutor,
     chunks_of,
     single_thread,
 )
@@ -26,7 +26,7 @@ from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.train.trainer import Job, Trainer
 
 
-class RayWorkers(InlineExecutor):
+class RayExecutor(InlineExecutor):
     """Trains in `workers` actors of one thread each, which need a core, and a GPU if they use one.
 
     The cluster is that of RAY_ADDRESS, or one on this machine that ends with the run.
@@ -34,7 +34,7 @@ class RayWorkers(InlineExecutor):
     """
 
     def __init__(
-        self, trainer: Trainer, workers: int, within: Callable[[Trainer], Executor] = Serial
+        self, trainer: Trainer, workers: int, within: Callable[[Trainer], Executor] = SerialExecutor
     ) -> None:
         if workers < 1:
             raise ConfigError(f"workers is {workers}; set it to 1 or more")

@@ -1,4 +1,4 @@
-"""A model with all that training it takes: its flat weights, its parts, and who makes the steps."""
+"""A model with all that training it takes: flat weights, parts to train, and steps."""
 
 from dataclasses import replace
 
@@ -8,15 +8,15 @@ from torch import nn
 from fedpace.learn.device import place
 from fedpace.learn.model.cut import Cut
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.stopped import Stopped
+from fedpace.learn.model.stopped import StoppedBackward
 from fedpace.learn.model.weights import Weights
-from fedpace.learn.model.width import Slim
+from fedpace.learn.model.width import ThinModel
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.graphs import cuda_steps
-from fedpace.learn.train.steps import Eager, Loss, Part, Steps
+from fedpace.learn.train.steps import EagerSteps, Loss, ModelPart, Steps
 
 
-class Body:
+class TrainableModel:
     """A full model on a device, or a thinner one of the same layers.
 
     steps: makes a task's steps; eager: those with a backward pass of their own. Where they are not the
@@ -35,40 +35,44 @@ class Body:
         self.layout = layout
         self.bound = layout.bind(self.model)
         self.steps: Steps = (
-            Eager(self.model, loss, settings)
+            EagerSteps(self.model, loss, settings)
             if device.type == "cpu"
             else cuda_steps(self.model, loss, settings, self.bound.params(layout.depth), device)
         )
-        self.eager = self.steps if isinstance(self.steps, Eager) else Eager(self.model, loss, settings)
-        self._slim: Slim | None = None
-        self._parts: dict[tuple[type[Cut] | type[Stopped], int], Part] = {}
+        self.eager = (
+            self.steps if isinstance(self.steps, EagerSteps) else EagerSteps(self.model, loss, settings)
+        )
+        self._slim: ThinModel | None = None
+        self._parts: dict[tuple[type[Cut] | type[StoppedBackward], int], ModelPart] = {}
 
     @classmethod
-    def thin(cls, made: Slim, loss: Loss, settings: TrainSettings, device: torch.device) -> "Body":
-        """Of a thinner model."""
+    def thin(
+        cls, made: ThinModel, loss: Loss, settings: TrainSettings, device: torch.device
+    ) -> "TrainableModel":
+        """Make one of a thinner model."""
         body = cls(made.model, made.layout, loss, settings, device)
         body._slim = replace(made, params=made.params.to(device), buffers=made.buffers.to(device))
         return body
 
     def begin(self, lr: float) -> None:
-        """A task begins, with this learning rate."""
+        """Begin a task, with this learning rate."""
         self.steps.begin(lr)
         if self.eager is not self.steps:
             self.eager.begin(lr)
 
     def take(self, weights: Weights) -> Weights:
-        """What this model holds of the full model's numbers."""
+        """The numbers of the full model that this model holds."""
         return weights if self._slim is None else self._slim.take(weights)
 
-    def cut(self, depth: int) -> Part:
+    def cut(self, depth: int) -> ModelPart:
         """The last layers, of a model whose other layers are frozen."""
         return self._part(Cut, depth)
 
-    def stopped(self, depth: int) -> Part:
+    def stopped(self, depth: int) -> ModelPart:
         """The last layers, of a model that runs in full; all of them are the full cut."""
-        return self._part(Stopped if depth < self.layout.depth else Cut, depth)
+        return self._part(StoppedBackward if depth < self.layout.depth else Cut, depth)
 
-    def _part(self, kind: type[Cut] | type[Stopped], depth: int) -> Part:
+    def _part(self, kind: type[Cut] | type[StoppedBackward], depth: int) -> ModelPart:
         if (kind, depth) not in self._parts:
             self._parts[kind, depth] = kind(self.bound, depth)
         return self._parts[kind, depth]

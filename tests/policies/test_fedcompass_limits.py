@@ -47,6 +47,7 @@ def play(policy, step_s, events, recorder=None, watch=None):
     )
     world = SimulatedWorld(fleet, [10**6] * clients, policy.context.model, TimingOnly())
     session = Session(policy, recorder or Silence())
+    world.attach(session.books)
     for _ in range(events):
         event = world.next()
         if watch is not None:

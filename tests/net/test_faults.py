@@ -824,7 +824,7 @@ def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
     session = Session(policy_of(header), journal)
     for command in retrace(journal, session, world, models).missing:
         world.carry_out(command, session.books.now)
-    for client in range(len(world.places)):
+    for client in range(len(world.clients)):
         world.put(ClientReady(client, SAMPLES, None, f"{client:032x}", False, Future()))
     world.tick_at(world.now() + 0.001)
     while True:

@@ -23,6 +23,8 @@ import pytest
 from grpc import aio
 from msgspec.structs import replace
 
+from fedpace.core.books import Bookkeeper
+from fedpace.core.budget import Budget
 from fedpace.core.commands import SetTimer, Train
 from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Started
@@ -126,7 +128,7 @@ def beside_an_honest_client(folder, undisturbed, **serve):
         try:
             yield site
             assert honest.has_all_but_one.wait(LONG_S)
-            updates = {place.name: place.updates for place in site.world.places}
+            updates = {record.name: record.updates for record in site.world.clients}
             assert updates.pop("honest") == ROUNDS - 1
             assert set(updates.values()) <= {0}
             honest.may_end.set()
@@ -195,7 +197,7 @@ def test_no_file_that_is_no_update_is_taken_for_one(seed, undisturbed, tmp_path)
 
     with beside_an_honest_client(tmp_path, undisturbed) as site:
         played(site, play(Mallory(site.server)))
-        assert {place.name: place.refused for place in site.world.places}["mallory"] == cases
+        assert {record.name: record.refused for record in site.world.clients}["mallory"] == cases
 
 
 def test_no_update_counts_of_which_is_told_what_cannot_be(undisturbed, tmp_path):
@@ -463,12 +465,17 @@ def test_no_claim_of_a_client_breaks_a_policy(name, options, tmp_path):
 
 
 def test_a_timer_can_be_as_far_away_as_numbers_go(tmp_path):
-    world = RemoteWorld(1, ServeSettings(), None, None, None, tmp_path, lambda: None)
+    names = tmp_path / "clients.json"
+    world = RemoteWorld(1, ServeSettings(), None, None, None, names, lambda: None)
+    books = Bookkeeper(Budget())
+    world.attach(books)
     for report in (JoinRequest("a", Future()), ClientReady(0, 1, None, MALLORY, False, Future())):
         world.put(report)
-    assert isinstance(world.next(), Joined)
-    assert isinstance(world.next(), Started)
-    world.carry_out(SetTimer("late", 1.7e308), 0.0)
+    for kind in (Joined, Started):
+        event = world.next()
+        assert isinstance(event, kind)
+        books.note(event)
+    books.note(SetTimer("late", 1.7e308))
     later = threading.Timer(0.05, world.put, [ClientLost(0, "it has left")])
     later.start()
     assert isinstance(world.next(), Left)

@@ -193,7 +193,7 @@ def test_without_a_valid_identity_nothing_is_told_and_nothing_is_accepted(
                         assert text == "" or not stranger.knocks, case  # what its own side says
                     if stranger.knocks:
                         assert silent(channel, name, metadata) is UNAUTHENTICATED, (what, name)
-        assert site.world.places == []
+        assert site.world.clients == []
         assert list(site.server.connections) == []
         assert list((tmp_path / "spool").iterdir()) == []
         assert len(part_path(tmp_path / JOURNAL).read_text().splitlines()) == 1
@@ -390,7 +390,7 @@ def test_nobody_speaks_under_another_name(kind, authority, tmp_path):
 
     with serving(settings("sync", 2, 1, QUICK), tmp_path, Gate.open(authority.folder, kind)) as site:
         asyncio.run(play(site))
-        assert site.world.places == []
+        assert site.world.clients == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

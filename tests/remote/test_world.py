@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fedpace.core.books import Bookkeeper
+from fedpace.core.budget import Budget
 from fedpace.core.commands import Train, Work
 from fedpace.core.events import Joined, Left, Started
 from fedpace.core.run import Standing, Tick
@@ -12,12 +14,12 @@ from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.train.trainer import Trainer
-from fedpace.remote.progress import ProgressLog
 from fedpace.remote.reports import ClientLost, ClientReady
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import RemoteWorld
+from fedpace.runs.progress import ProgressLog
 from tests.net.toy_task import task
 
 STEP_S = 0.002
@@ -71,11 +73,15 @@ def world(tmp_path: Path, clock: FakeClock, transport: Heard) -> RemoteWorld:
     made = RemoteWorld(
         2, settings, models, spool, transport, tmp_path / "clients.json", lambda: None, clock
     )
-    made.keep_event(Joined(0.0, 0, 10))
-    made.keep_event(Joined(0.0, 1, 10))
-    made.keep_event(Started(0.0))
-    made.keep_books(Train(0, 1, 0, Work(batch_size=5, epochs=1, stop_at=14.0)))
-    made.go_on(10.0)
+    books = Bookkeeper(Budget())
+    made.attach(books)
+    for event in (Joined(0.0, 0, 10), Joined(0.0, 1, 10), Started(0.0)):
+        made.retrace(event)
+        books.note(event)
+    command = Train(0, 1, 0, Work(batch_size=5, epochs=1, stop_at=14.0))
+    books.note(command)
+    made.apply(command)
+    made.resume(10.0, ())
     made.tick_at(10.05)
     assert made.next() == Tick(10.0, test=False)
     return made

@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from fedpace.core.errors import PeerError
 from fedpace.flower.nodes import Node
 from fedpace.remote.messages import Introduction
-from fedpace.remote.names import is_name
-from fedpace.remote.reports import MOST_SAMPLES, ClientLost, ClientReady, JoinRequest, Report
+from fedpace.remote.reports import MOST_SAMPLES, ClientLost, ClientReady, JoinRequest, Report, is_name
 
 log = logging.getLogger("fedpace.server")
 

@@ -28,9 +28,16 @@ from fedpace.net.keys.gate import Gate, UnknownCaller
 from fedpace.net.keys.identity import Identity
 from fedpace.net.pieces import Piece, Unreadable
 from fedpace.net.service import INSTANCE, Call
-from fedpace.remote.names import is_name
 from fedpace.remote.packing import digest
-from fedpace.remote.reports import MOST_SAMPLES, ClientReady, JoinRequest, Report, RunOver, RunStopped
+from fedpace.remote.reports import (
+    MOST_SAMPLES,
+    ClientReady,
+    JoinRequest,
+    Report,
+    RunOver,
+    RunStopped,
+    is_name,
+)
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
@@ -210,17 +217,17 @@ class Server:
     ) -> pb.StatusReply:
         reply, now = self.standing(), self._clock()
         by_client = {one.client: one for one in self.connections}
-        for client, place in enumerate(self._world.places):
+        for client, record in enumerate(self._world.clients):
             connection = by_client.get(client)
             rates = connection.rates if connection is not None else None
             row = reply.clients.add(
-                name=place.name,
+                name=record.name,
                 client=client,
-                state=_state(place.online, connection),
-                doing=_doing(list(place.orders.items()), connection),
+                state=_state(record.online, connection),
+                doing=_doing(self._world.tasks_of(client), connection),
                 last_seen_s=now - connection.seen_at if connection is not None else -1.0,
-                updates=place.updates,
-                refused=place.refused,
+                updates=record.updates,
+                refused=record.refused,
             )
             if rates is not None:
                 row.batch_s = rates.batch_s
@@ -379,15 +386,16 @@ def _state(online: bool, connection: Connection | None) -> str:
     return "connection broken" if online else "away"
 
 
-def _doing(orders: list[tuple[int, list[Probe | Train]]], connection: Connection | None) -> str:
-    if not orders:
+def _doing(commands: list[Probe | Train], connection: Connection | None) -> str:
+    if not commands:
         return "waits"
-    task, given = orders[0]
+    first = commands[0]
+    task = first.task
     steps = (
         f", {connection.steps} batches" if connection is not None and connection.task == task else ""
     )
-    word = "trains" if isinstance(given[-1], Train) else "is probed"
-    return f"{word} from version {given[-1].version} (task {task}{steps})"
+    word = "trains" if isinstance(first, Train) else "is probed"
+    return f"{word} from version {first.version} (task {task}{steps})"
 
 
 def _line(text: str) -> str:

@@ -47,14 +47,10 @@ class RunClock:
         """True if a stamp of the clock is not later than a time of the run."""
         return stamp - self._zero <= at
 
-    def retrace(self, at: float) -> None:
-        """Take the time of an event from a journal."""
-        self._last = max(self._last, at)
-
-    def resume(self, at: float, awaited: Iterable[int]) -> None:
+    def resume(self, at: float, started: bool, awaited: Iterable[int]) -> None:
         """Resume at a time of an earlier process, once these clients are back, or after a while."""
-        self._zero, self._last = self.clock() - at, at
-        if self.started:
+        self._zero, self._last, self.started = self.clock() - at, at, started
+        if started:
             self._awaited = set(awaited)
             self._until = self.clock() + self._hold_s
 

@@ -1,9 +1,9 @@
-"""Where clients' reports are taken: checked against what they were told, and against all limits.
+"""The desk where clients' reports are checked, against what they were told and against all limits.
 
-What a report comes to is one event or several, which the run then tells its policy. A report that
-cannot be true fails its task with the reason, so that the journal has it; one on a task that the client
-has no more, or never had, goes to the session, which writes down that it was ignored. Who is refused
-too often is shut out for a while.
+A report becomes one event or several, which the run then tells its policy. A report that cannot be true
+fails its task with the reason, so that the journal has it; one on a task that the client has no more,
+or never had, goes to the session, which writes down that it was ignored. A client that is refused too
+often is shut out for a while.
 """
 
 import logging
@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from fedpace.core.books import Books
 from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived, Event, Failed, Left, Profiled
 from fedpace.learn.server.model_server import ModelServer
-from fedpace.remote.reports import ClientRecord, check_result, checked
+from fedpace.remote.reports import ClientRecord, check_rates, check_result
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
@@ -34,9 +35,9 @@ SHUT_OUT = "{} is shut out: too many of its reports were refused"
 
 
 class ReportDesk:
-    """Places of clients, and what they report. All but `wants` and `offer` belongs to the run's thread.
+    """Records of clients, and their reports. All but `wants` and `offer` is for the run's thread.
 
-    layers: of the model, None: not known here.
+    books: of the run, to be read; layers: of the model, None: not known here.
     """
 
     def __init__(
@@ -47,149 +48,154 @@ class ReportDesk:
         transport: ClientTransport,
         clock: Callable[[], float],
         layers: int | None,
+        books: Books,
     ) -> None:
         self._settings, self._clock, self._layers = settings, clock, layers
         self._models, self._spool, self._transport = models, spool, transport
-        self.places: list[ClientRecord] = []
-        self.arrived: dict[int, int] = {}
-        """Task -> client of updates that wait here."""
+        self.books = books
+        self.clients: list[ClientRecord] = []
+        """By their numbers."""
+        self._awaited: dict[int, int] = {}
+        """Task -> client of updates that may be uploaded. That ends before the books hear of it."""
         self.pending_acks: list[tuple[int, int]] = []
         """Client and task of updates that are safe as soon as the journal has them."""
 
     def wants(self, client: int, task: int) -> bool:
-        """Whether an update of this task is to be had from this client."""
-        return 0 <= client < len(self.places) and task in self.places[client].orders
+        """True while an update of this task may come from this client."""
+        return self._awaited.get(task) == client
 
     def offer(self, client: int, task: int, size: int, sha256: bytes) -> int | None:
-        """How much of a task's update is there already; None: none is to be had."""
+        """Begin or resume an upload; how many bytes are there, None: it is not wanted."""
         if not self.wants(client, task):
             return None
-        with self.places[client].closing:
+        with self.clients[client].closing:
             # Once more: an upload must not begin, or be replaced, behind the end of its task.
             return self._spool.offer(task, size, sha256) if self.wants(client, task) else None
 
-    def give(self, command: Probe | Train) -> None:
-        """A client is told something about a task, which may be a new one."""
-        place = self.places[command.client]
-        if command.task not in place.orders:
+    def open(self, command: Probe | Train) -> None:
+        """Prepare for what a client is told about a task, which may be a new one."""
+        client, task = command.client, command.task
+        if task not in self._awaited:
             self._models.opened(command)
-            place.heard[command.task] = 0
-        place.orders.setdefault(command.task, []).append(command)
+            self.clients[client].heard[task] = 0
+            self._awaited[task] = client
 
-    def close(self, place: ClientRecord, task: int) -> None:
-        """A task is over: nothing of it is uploaded any more."""
-        with place.closing:
-            place.orders.pop(task, None)
-        for old in tuple(place.heard)[: max(0, len(place.heard) - MOST_KEPT)]:
-            if old not in place.orders:
-                del place.heard[old]
+    def close(self, client: int, task: int) -> None:
+        """End a task: nothing of it is uploaded any more."""
+        record = self.clients[client]
+        with record.closing:
+            self._awaited.pop(task, None)
+        for old in tuple(record.heard)[: max(0, len(record.heard) - MOST_KEPT)]:
+            if old not in self._awaited:
+                del record.heard[old]
 
-    def forget(self, task: int) -> None:
-        """Delete what there is of a task."""
-        self.arrived.pop(task, None)
+    def drop(self, task: int) -> None:
+        """Delete a task's update, or what has come of it."""
         self._models.forget(task)
         self._spool.forget(task)
 
     def leave(self, client: int, at: float) -> list[Event]:
-        """A client is gone, and its tasks have failed."""
-        place = self.places[client]
-        place.online = False
-        if not place.joined:
+        """Note that a client is gone; it has left, and its tasks have failed."""
+        self.clients[client].online = False
+        if not self.books.clients.is_online(client):
             return []
-        place.joined = False
-        return [Left(at, client), *self.fail_all(client, at)]
+        return [Left(at, client), *self.fail_tasks(client, at)]
 
-    def fail_all(self, client: int, at: float) -> list[Event]:
+    def fail_tasks(self, client: int, at: float) -> list[Event]:
+        """End all tasks of a client that has left."""
         failed = list[Event]()
-        for task in tuple(self.places[client].orders):
-            self.close(self.places[client], task)
-            self.forget(task)
-            failed.append(Failed(at, client, task, "the client left"))
+        for task in self.books.tasks_of(client):
+            if task in self._awaited:
+                self.close(client, task)
+                self.drop(task)
+                failed.append(Failed(at, client, task, "the client left"))
         return failed
 
-    def listen(self, event: Profiled | Arrived | Failed) -> list[Event]:
-        """What a client says of a task: one that it has, that it had, or that it never had."""
-        task, place = event.task, self.places[event.client]
-        known = task in place.heard
-        if not known and not place.online:
+    def hear(self, event: Profiled | Arrived | Failed) -> list[Event]:
+        """The events that a report becomes, on a task that its client has, had, or never had."""
+        task, record = event.task, self.clients[event.client]
+        known = task in record.heard
+        if not known and not record.online:
             return []
         counted = task if known else _UNKNOWN
-        place.heard[counted] = place.heard.get(counted, 0) + 1
+        record.heard[counted] = record.heard.get(counted, 0) + 1
         if not known and isinstance(event, Arrived):
             return self._refuse(event, f"task {task} is none of this client's")
-        if place.heard[counted] > MOST_REPORTS:
+        if record.heard[counted] > MOST_REPORTS:
             return self._refuse(event, f"task {task} was reported on too often")
-        orders = place.orders.get(task)
-        if orders is None:  # over in the meantime, or said before: the session writes that down
+        if not self.wants(event.client, task):
+            # It is over in the meantime, or was reported before: the session writes that down.
             if isinstance(event, Arrived):
                 self.pending_acks.append((event.client, task))
             return [event]
         try:
             if isinstance(event, Failed):
-                log.warning("task %d of %s failed: %s", task, place.name, event.reason)
-                self.close(place, task)
-                self.forget(task)
+                log.warning("task %d of %s failed: %s", task, record.name, event.reason)
+                self.close(event.client, task)
+                self.drop(task)
                 return [event]
-            rates = checked(task, event.rates, place)
+            rates = check_rates(task, event.rates, record)
             if isinstance(event, Arrived):
-                self._take(event, orders, place)
+                self._take(event, record)
             return [replace(event, rates=rates)]
         except OSError as error:  # of our own disk
             return [self._fail(event, f"its update could not be read: {error}")]
         except Exception as error:  # nothing that a client sends may end the run
             return self._refuse(event, str(error) or type(error).__name__, had=True)
 
-    def count_refusal(self, place: ClientRecord) -> bool:
-        """Whether the client is shut out from now on."""
-        place.refused += 1
-        if place.refused % self._settings.quarantine_after:
+    def keep(self, event: Arrived) -> None:
+        """Keep an update that is there, to be used."""
+        command = self.books.open[event.task].command
+        self.close(event.client, event.task)
+        if isinstance(command, Train):
+            self._models.expect(event, command.work)
+        self._models.collect((event.task,))
+        self.clients[event.client].updates += 1
+
+    def count_refusal(self, client: int) -> bool:
+        """Count a refused report; true if the client is shut out from now on."""
+        record = self.clients[client]
+        record.refused += 1
+        if record.refused % self._settings.quarantine_after:
             return False
-        place.shut_out_until = self._clock() + self._settings.quarantine_s
+        record.shut_out_until = self._clock() + self._settings.quarantine_s
         return True
 
-    def is_shut_out(self, place: ClientRecord) -> bool:
-        return self._clock() < place.shut_out_until
+    def is_shut_out(self, record: ClientRecord) -> bool:
+        return self._clock() < record.shut_out_until
 
-    def _take(self, event: Arrived, orders: list[Probe | Train], place: ClientRecord) -> None:
-        """Check an update before anything else hears of it."""
+    def _take(self, event: Arrived, record: ClientRecord) -> None:
+        """Check an update before anything else hears of it, and keep it."""
         task = event.task
-        self.close(place, task)
-        check_result(event, orders, place, self._layers)
+        # Nothing may be uploaded in its place from here on.
+        self.close(event.client, task)
+        check_result(event, self.books.open[task].command, record, self._layers)
         if self._spool.path(task) is None:
             raise PeerError(f"task {task} is reported as done, but its update has not come")
-        self.keep(event, orders, place)
+        self.keep(event)
         self.pending_acks.append((event.client, task))
 
-    def keep(self, event: Arrived, orders: list[Probe | Train], place: ClientRecord) -> None:
-        """An update is there, to be used."""
-        last = orders[-1]
-        if isinstance(last, Train):
-            self._models.expect(event, last.work)
-        self._models.collect((event.task,))
-        self.arrived[event.task] = event.client
-        place.updates += 1
-
     def _fail(self, event: Profiled | Arrived | Failed, reason: str) -> Failed:
-        """The task is over without an update; the client is told why."""
-        self.close(self.places[event.client], event.task)
-        self.forget(event.task)
+        """End a task without an update; the client is told why."""
+        self.close(event.client, event.task)
+        self.drop(event.task)
         self._transport.send_refusal(event.client, event.task, reason)
         return Failed(event.at, event.client, event.task, reason)
 
     def _refuse(
         self, event: Profiled | Arrived | Failed, reason: str, had: bool = False
     ) -> list[Event]:
-        """Use nothing of what a client says, and remember it. had: it was about a task of its own."""
-        client, place = event.client, self.places[event.client]
-        log.warning("%s is refused: %s", place.name, reason)
+        """Use nothing of a client's report, and remember it. had: it was on a task of its own."""
+        client, record = event.client, self.clients[event.client]
+        log.warning("%s is refused: %s", record.name, reason)
         refused: Event = event  # the session knows no such task, and writes that down
-        if had or event.task in place.orders:
+        if had or self.wants(client, event.task):
             refused = self._fail(event, REFUSED + reason)
         else:
             self._transport.send_refusal(client, event.task, reason)
-        if not self.count_refusal(place):
+        if not self.count_refusal(client):
             return [refused]
-        log.warning("%s is shut out for %g s", place.name, self._settings.quarantine_s)
+        log.warning("%s is shut out for %g s", record.name, self._settings.quarantine_s)
         self._transport.expel(client, "too many of its reports were refused")
-        left = self.leave(client, event.at) if place.online else []
+        left = self.leave(client, event.at) if record.online else []
         return [*left[:1], refused, *left[1:]]  # who has left is given nothing new

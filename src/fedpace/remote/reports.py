@@ -1,6 +1,7 @@
-"""What clients report to the run, and what the run keeps about them."""
+"""Reports of clients to the run, the run's records of clients, and checks of one against the other."""
 
 import math
+import re
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -19,6 +20,14 @@ MOST_SAMPLES = 10**12
 MOST_STEPS = 10**9
 
 
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+
+def is_name(text: str) -> bool:
+    """True for 1 to 64 letters, digits, dots, dashes and underscores that begin with no dot."""
+    return _NAME.fullmatch(text) is not None
+
+
 class RunStopped(FedpaceError):
     """Somebody asked for the end of the run, to go on with it later."""
 
@@ -29,7 +38,7 @@ class RunOver(FedpaceError):
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Somebody asks for its number; a PeerError where it may not take part."""
+    """A client asks for its number; a PeerError where it may not take part."""
 
     name: str
     answer: "Future[int]" = field(compare=False)
@@ -59,24 +68,22 @@ class ClientLost:
 
 
 Report = JoinRequest | ClientReady | ClientLost | Profiled | Arrived | Failed
-"""What comes in; the times of events are set when they come."""
+"""Messages to the run; the times of events are set when they come."""
 
 
 @dataclass(slots=True)
 class ClientRecord:
-    """A client of the run. orders: of its open tasks, what they were told.
+    """A client as the run knows it, beside what the books have.
 
-    joined: the policy knows that it is there; heard: of its latest tasks, how often it has reported on
+    online: it is connected, or may come back; heard: of its latest tasks, how often it has reported on
     each; closing: held by whoever ends a task or begins an upload, so that no upload outlives its task.
     """
 
     name: str
     online: bool = False
-    joined: bool = False
     instance: str = ""
     samples: int = 0
     most: int | None = None
-    orders: dict[int, list[Probe | Train]] = field(default_factory=dict)
     heard: dict[int, int] = field(default_factory=dict)
     closing: threading.Lock = field(default_factory=threading.Lock)
     updates: int = 0
@@ -89,7 +96,7 @@ class ClientRecord:
         return self.most or self.samples
 
 
-def checked(task: int, rates: Rates, place: ClientRecord) -> Rates:
+def check_rates(task: int, rates: Rates, client: ClientRecord) -> Rates:
     """The speeds that a client reports, fit for policies to divide by and to add up; else PeerError.
 
     Latency is a part of both transfers, but may have been measured later than they were.
@@ -98,7 +105,7 @@ def checked(task: int, rates: Rates, place: ClientRecord) -> Rates:
     batch_s = max(rates.batch_s, LEAST_BATCH_S)
     if not (
         all(math.isfinite(one) and 0 <= one < MOST_S for one in numbers)
-        and 1 <= rates.batches <= place.held
+        and 1 <= rates.batches <= client.held
         and batch_s * rates.batches < MOST_S
     ):
         raise PeerError(f"task {task} reports impossible rates: {rates}")
@@ -107,10 +114,13 @@ def checked(task: int, rates: Rates, place: ClientRecord) -> Rates:
 
 
 def check_result(
-    event: Arrived, orders: list[Probe | Train], place: ClientRecord, layers: int | None = None
+    event: Arrived, last: Probe | Train, client: ClientRecord, layers: int | None = None
 ) -> None:
-    """That what a client says of its work can be so. layers: of the model, where they are known."""
-    task, result, last = event.task, event.result, orders[-1]
+    """Raise PeerError where a result cannot be.
+
+    last: command on its task; layers: of the model, where they are known.
+    """
+    task, result = event.task, event.result
     if not isinstance(last, Train):
         raise PeerError(f"task {task} is reported as done, but got no work yet")
     work = last.work
@@ -129,16 +139,17 @@ def check_result(
     if not (1 <= result.steps <= MOST_STEPS and 0 <= result.full_steps <= result.steps):
         raise PeerError(f"task {task} reports {result.steps} steps, {result.full_steps} of them full")
     if not (
-        1 <= result.samples <= place.held
+        1 <= result.samples <= client.held
         and result.samples <= trained <= result.steps * work.batch_size
     ):
         raise PeerError(
             f"task {task} reports {result.samples} samples, {trained} of them trained on in "
-            f"{result.steps} steps, but its client holds {place.held} and a batch has {work.batch_size}"
+            f"{result.steps} steps, but its client holds {client.held} and a batch has "
+            f"{work.batch_size}"
         )
     if result.seen is not None and not (
-        place.most is not None and result.samples <= result.seen <= MOST_SAMPLES
+        client.most is not None and result.samples <= result.seen <= MOST_SAMPLES
     ):
         raise PeerError(
-            f"task {task} reports {result.seen} samples seen, by a client with {place.held}"
+            f"task {task} reports {result.seen} samples seen, by a client with {client.held}"
         )

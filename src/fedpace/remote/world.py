@@ -21,11 +21,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from fedpace.core.books import Books
+from fedpace.core.budget import Budget
 from fedpace.core.commands import (
     Aggregate,
     Blend,
     Cancel,
-    CancelTimer,
     Command,
     Drop,
     Evaluate,
@@ -33,7 +33,6 @@ from fedpace.core.commands import (
     Measure,
     Note,
     Probe,
-    SetTimer,
     Train,
 )
 from fedpace.core.errors import FedpaceError, JournalError, PeerError, PolicyError
@@ -42,7 +41,6 @@ from fedpace.core.events import (
     Event,
     Failed,
     Joined,
-    Left,
     Measured,
     Profiled,
     Started,
@@ -72,13 +70,13 @@ log = logging.getLogger("fedpace.server")
 class RemoteWorld:
     """Clients and their tasks in real time; see core's World.
 
-    places: how many clients there can be; names: file of theirs, which survives the process; clock:
+    most: clients that there can be; names: file of theirs, which survives the process; clock:
     seconds that never run backwards; layers: of the model, None: not known here.
     """
 
     def __init__(
         self,
-        places: int,
+        most: int,
         settings: ServeSettings,
         models: ModelServer,
         spool: Spool,
@@ -88,17 +86,16 @@ class RemoteWorld:
         clock: Callable[[], float] = time.monotonic,
         layers: int | None = None,
     ) -> None:
-        self._most = places
-        self._wait_for = min(settings.wait_for or places, places)
+        self._most = most
+        self._wait_for = min(settings.wait_for or most, most)
         self._models, self._spool, self._transport = models, spool, transport
         self._names = names
         self._flush = flush
         self._time = RunClock(clock, settings.hold_s)
-        self.desk = ReportDesk(settings, models, spool, transport, clock, layers)
-        self.desk.places.extend(ClientRecord(name) for name in _read_names(self._names))
+        self.desk = ReportDesk(settings, models, spool, transport, clock, layers, Books(Budget()))
+        self.desk.clients.extend(ClientRecord(name) for name in _read_names(self._names))
         self._inbox = Inbox(clock)
         self._due: deque[Event | Tick] = deque()
-        self._timers: dict[str, float] = {}
         self._ticks: list[float] = []
         self.used = UsedUpdates(spool)
 
@@ -117,13 +114,18 @@ class RemoteWorld:
         self._inbox.stop(reason)
 
     def wants(self, client: int, task: int) -> bool:
-        """Whether an update of this task is to be had from this client."""
+        """True while an update of this task may come from this client."""
         return self.desk.wants(client, task)
 
     @property
-    def places(self) -> list[ClientRecord]:
-        """By the clients' numbers."""
-        return self.desk.places
+    def clients(self) -> list[ClientRecord]:
+        """By their numbers."""
+        return self.desk.clients
+
+    def tasks_of(self, client: int) -> list[Probe | Train]:
+        """The last command on each open task of a client."""
+        found = [self._books.open.get(task) for task in self._books.tasks_of(client)]
+        return [task.command for task in found if task is not None]
 
     @property
     def started(self) -> bool:
@@ -135,8 +137,12 @@ class RemoteWorld:
     # What the run sees
 
     def attach(self, books: Books) -> None:
-        """The books of the run, to be read."""
-        self._books = books
+        """Set the books of the run, to be read."""
+        self.desk.books = books
+
+    @property
+    def _books(self) -> Books:
+        return self.desk.books
 
     @property
     def settled(self) -> bool:
@@ -155,7 +161,7 @@ class RemoteWorld:
 
     def carry_out(self, command: Command, at: float) -> None:
         self.flush()  # what others are told is on disk first
-        self.keep_books(command)
+        self.apply(command)
         match command:
             case Probe(client=client) | Train(client=client):
                 self._transport.send_command(client, command, self._left_s(command))
@@ -196,68 +202,53 @@ class RemoteWorld:
                 )
             self._inbox.sleep(1.0)
 
-    # Books: also kept while a journal is retraced
+    # Also while a journal is retraced
 
-    def keep_books(self, command: Command) -> None:
-        """What a command changes here."""
+    def apply(self, command: Command) -> None:
+        """Do what a command changes here, without telling clients."""
         match command:
             case Probe() | Train():
-                self.desk.give(command)
+                self.desk.open(command)
             case Cancel():
-                self.desk.close(self.places[command.client], command.task)
-                self.desk.forget(command.task)
+                self.desk.close(command.client, command.task)
+                self.desk.drop(command.task)
             case Drop():
-                self.desk.forget(command.task)
-            case SetTimer():
-                self._timers[command.name] = command.at
-            case CancelTimer():
-                self._timers.pop(command.name, None)
+                self.desk.drop(command.task)
             case Aggregate():
                 self._models.aggregate(command)
-                for task in command.tasks:
-                    self.desk.arrived.pop(task, None)
                 self.used.add(command.tasks)
             case Blend():
                 self._models.blend(command)
 
-    def keep_event(self, event: Event) -> None:
-        """What an event of a journal changes here."""
-        if isinstance(event, Joined | Left | Arrived | Failed) and event.client >= len(self.places):
+    def retrace(self, event: Event) -> None:
+        """Do what an event of a journal changes here, before the books hear of it."""
+        if isinstance(event, Joined | Arrived | Failed) and event.client >= len(self.clients):
             raise JournalError(f"{self._names} does not name client {event.client}; it is damaged")
         match event:
-            case Started():
-                self._time.started = True
-            case Joined():
-                place = self.places[event.client]
-                place.online = place.joined = True
-                place.samples, place.most = event.samples, event.most
-            case Left():
-                place = self.places[event.client]
-                place.online = place.joined = False
-            case Arrived():
-                place = self.places[event.client]
-                orders = place.orders[event.task]
-                self.desk.close(place, event.task)
-                self.desk.keep(event, orders, place)
-            case Failed():
-                place = self.places[event.client]
-                self.desk.close(place, event.task)
-                self.desk.forget(event.task)
+            case Joined(client=client):
+                self.clients[client].samples, self.clients[client].most = event.samples, event.most
+            case Arrived() if event.task in self._books.open:
+                self.desk.keep(event)
+            case Failed(client=client, task=task):
+                self.desk.close(client, task)
+                self.desk.drop(task)
                 if event.reason.startswith(REFUSED):
-                    self.desk.count_refusal(place)
-            case Timer():
-                self._timers.pop(event.name, None)
-        self._time.retrace(event.at)
+                    self.desk.count_refusal(client)
 
-    def go_on(self, at: float) -> None:
-        """The journal is retraced up to `at`: time goes on once clients are back, or after a while."""
-        self._time.resume(at, [client for client, place in enumerate(self.places) if place.online])
-        for client, place in enumerate(self.places):
-            if not place.online:  # the server went down while it told that they had left
-                self._due.extend(self.desk.fail_all(client, at))
-        given = {task for place in self.places for task in place.orders}
-        self._spool.keep_only({*self.desk.arrived, *given, *self.used.tasks})
-        if self.started:  # so that the run looks at itself: it may have been over
+    def resume(self, at: float, missing: Iterable[Command]) -> None:
+        """Go on at a time up to which the journal is retraced, once clients are back, or after a while.
+
+        missing: commands that the journal does not have, and that are still to be carried out.
+        """
+        books = self._books
+        for client, record in enumerate(self.clients):
+            record.online = books.clients.is_online(client)
+            if not record.online:  # the server went down while it told that they had left
+                self._due.extend(self.desk.fail_tasks(client, at))
+        self._time.resume(at, books.started, books.clients.online)
+        used = [task for one in missing if isinstance(one, Aggregate) for task in one.tasks]
+        self._spool.keep_only({*books.open, *books.updates, *self.used.tasks, *used})
+        if books.started:  # so that the run looks at itself: it may have been over
             self._due.append(Tick(at, test=False))
 
     def answer_again(self, commands: Iterable[Command]) -> None:
@@ -279,8 +270,9 @@ class RemoteWorld:
         while True:
             pause_s = self._time.pause_left_s()
             runs = self._time.running
-            name = min(self._timers, key=lambda one: self._timers[one], default=None)
-            timer = math.inf if name is None or not runs else self._timers[name]
+            timers = self._books.timers
+            name = min(timers, key=lambda one: timers[one], default=None)
+            timer = math.inf if name is None or not runs else timers[name]
             tick = self._ticks[0] if self._ticks and runs else math.inf
             soonest = min(timer, tick)
             left_s = soonest - self.now()
@@ -290,7 +282,6 @@ class RemoteWorld:
             if left_s <= 0:
                 break
         if timer <= tick and name is not None:
-            del self._timers[name]
             return Timer(self._now(), name)
         heapq.heappop(self._ticks)
         return Tick(self._now())
@@ -311,51 +302,49 @@ class RemoteWorld:
                 self._come(stamp, report)
             case ClientLost(client=client, reason=reason):
                 self._time.release(client)
-                if self.places[client].online:
-                    log.info("%s has left: %s", self.places[client].name, reason)
+                if self.clients[client].online:
+                    log.info("%s has left: %s", self.clients[client].name, reason)
                     self._leave(stamp, client)
             case Profiled() | Arrived() | Failed():
-                self._due.extend(self.desk.listen(replace(report, at=self._time.time_of(stamp))))
+                self._due.extend(self.desk.hear(replace(report, at=self._time.time_of(stamp))))
 
     def _come(self, stamp: float, came: ClientReady) -> None:
-        client, place = came.client, self.places[came.client]
+        client, record = came.client, self.clients[came.client]
         self._time.release(client)
         waits = came.answer.set_running_or_notify_cancel()
-        if self.desk.is_shut_out(place):
+        if self.desk.is_shut_out(record):
             if waits:
-                came.answer.set_exception(PeerError(SHUT_OUT.format(place.name)))
+                came.answer.set_exception(PeerError(SHUT_OUT.format(record.name)))
             return
-        if place.online and came.known and place.instance in ("", came.instance):
-            place.instance = came.instance
+        if record.online and came.known and record.instance in ("", came.instance):
+            record.instance = came.instance
             if waits:
-                came.answer.set_result(tuple(place.orders))
-            for orders in place.orders.values():
-                for order in orders:
-                    self._transport.send_command(client, order, self._left_s(order))
-            log.info("%s is back and goes on with %d tasks", place.name, len(place.orders))
+                came.answer.set_result(self._books.tasks_of(client))
+            commands = self.tasks_of(client)
+            for command in commands:
+                self._transport.send_command(client, command, self._left_s(command))
+            log.info("%s is back and goes on with %d tasks", record.name, len(commands))
             self._start_if_all_are_here()
             return
-        if place.online:
-            log.info("%s was started anew", place.name)
+        if record.online:
+            log.info("%s was started anew", record.name)
             self._leave(stamp, client)
-        place.samples, place.most, place.instance = came.samples, came.most, came.instance
-        place.online = True
+        record.samples, record.most, record.instance = came.samples, came.most, came.instance
+        record.online = True
         if waits:
             came.answer.set_result(())
-        log.info("%s has joined with %d samples, as client %d", place.name, came.samples, client)
+        log.info("%s has joined with %d samples, as client %d", record.name, came.samples, client)
         if self.started:
-            place.joined = True
             self._due.append(Joined(self._time.time_of(stamp), client, came.samples, came.most))
         self._start_if_all_are_here()
 
     def _start_if_all_are_here(self) -> None:
-        if self.started or sum(place.online for place in self.places) < self._wait_for:
+        if self.started or sum(record.online for record in self.clients) < self._wait_for:
             return
         self._time.begin()
-        for client, place in enumerate(self.places):
-            if place.online and not place.joined:
-                place.joined = True
-                self._due.append(Joined(0.0, client, place.samples, place.most))
+        for client, record in enumerate(self.clients):
+            if record.online and not self._books.clients.is_online(client):
+                self._due.append(Joined(0.0, client, record.samples, record.most))
         self._due.append(Started(0.0))
         log.info("the run begins")
 
@@ -373,16 +362,16 @@ class RemoteWorld:
 
     def _number(self, name: str) -> int:
         """The number of a client; the next free one for a new name."""
-        for number, place in enumerate(self.places):
-            if place.name == name:
-                if self.desk.is_shut_out(place):
+        for number, record in enumerate(self.clients):
+            if record.name == name:
+                if self.desk.is_shut_out(record):
                     raise PeerError(SHUT_OUT.format(name))
                 return number
-        if len(self.places) >= self._most:
+        if len(self.clients) >= self._most:
             raise PeerError(f"this federation has {self._most} places, and all are taken")
-        write_whole(self._names, json.dumps([place.name for place in self.places] + [name]))
-        self.places.append(ClientRecord(name))
-        return len(self.places) - 1
+        write_whole(self._names, json.dumps([record.name for record in self.clients] + [name]))
+        self.clients.append(ClientRecord(name))
+        return len(self.clients) - 1
 
 
 def _read_names(path: Path) -> list[str]:

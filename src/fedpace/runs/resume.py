@@ -128,13 +128,14 @@ def retrace(
     journal: RetracedJournal, session: Session, world: RemoteWorld, models: ModelServer
 ) -> Unfinished:
     """Bring session, real world and models to where the journal ends."""
+    world.attach(session.books)
     given, asked, at = deque[Command](), dict[int, Measure | Evaluate](), 0.0
     for line, message in journal.messages():
         try:
             if isinstance(message, Event):
                 journal.restore(models)
+                world.retrace(message)
                 given.extend(session.handle(message))
-                world.keep_event(message)
                 if isinstance(message, Measured):
                     asked.pop(message.request, None)
             elif not isinstance(message, Command | Spent):  # the run's own, or of what was ignored
@@ -143,7 +144,7 @@ def retrace(
             elif line > journal.retraced:
                 raise journal.differs(line)
             elif isinstance(message, Command):
-                world.keep_books(given.popleft())
+                world.apply(given.popleft())
                 if isinstance(message, Measure | Evaluate):
                     asked[message.request] = message
         except (PeerError, PolicyError, OSError) as error:
@@ -152,7 +153,7 @@ def retrace(
                 f"{error}; if files beside it were deleted, put them back"
             ) from error
     journal.restore(models)
-    world.go_on(max(session.books.now, at))
+    world.resume(max(session.books.now, at), given)
     return Unfinished(tuple(given), tuple(asked.values()))
 
 

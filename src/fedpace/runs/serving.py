@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.journal import Journal
-from fedpace.remote.progress import ProgressLog
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
 from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import RemoteWorld
 from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly
+from fedpace.runs.progress import ProgressLog
 from fedpace.runs.resume import (
     RetracedJournal,
     Snapshot,
@@ -82,7 +82,7 @@ class ServedRun:
         if self._run.until_s < math.inf:  # when the time is over nothing else may happen
             world.tick_at(math.nextafter(self._run.until_s, math.inf))
         world.answer_again(self._unfinished.asked)
-        return [client for client, place in enumerate(world.places) if place.online]
+        return [client for client, record in enumerate(world.clients) if record.online]
 
     def _open_journal(self) -> tuple[Journal, Unfinished]:
         path = self.folder.journal

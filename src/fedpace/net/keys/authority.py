@@ -43,7 +43,7 @@ from fedpace.net.keys.identity import (
     serial,
     utc_now,
 )
-from fedpace.remote.names import is_name
+from fedpace.remote.reports import is_name
 
 PUBLIC, PRIVATE = 0o644, 0o600
 """Permissions whatever the umask: a revocation by root must be readable for the server's user."""

@@ -33,7 +33,7 @@ from fedpace.net.keys.identity import (
     serial,
     utc_now,
 )
-from fedpace.remote.names import is_name
+from fedpace.remote.reports import is_name
 
 AUTHORIZATION = "authorization"
 _SCHEME = "Bearer "

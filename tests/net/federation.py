@@ -176,7 +176,7 @@ class Federation:
         self.children.append(child)
         if ready:
             self.wait_for(lambda: told.exists() or child.exit is not None, "the server is not ready")
-            assert child.exit is None, child.log
+            assert told.exists(), child.log
         return child
 
     def client(self, name: str, address: str | None = None, **options: Any) -> Child:

@@ -93,7 +93,8 @@ def sleeper(name: str, digest: str, layers: int) -> Any:
     """What such a client trains with."""
     import numpy as np
 
-    from fedpace.learn.train.orders import Open, Orders, Outcome
+    from fedpace.core.events import TaskResult
+    from fedpace.learn.train.orders import LiveResult, Open, Orders
     from fedpace.remote.trainee import TrainedTask
 
     draw = random.Random(name)
@@ -121,8 +122,8 @@ def sleeper(name: str, digest: str, layers: int) -> Any:
                 "depth": np.array([layers], "<i8"),
                 "effort": np.array([10.0], "<f8"),
             }
-            done = Outcome(layers, 10, 0, SAMPLES, SAMPLES, False, None, None, task_s / 10, None)
-            return TrainedTask(done, update)
+            result = TaskResult(layers, 10, 0, SAMPLES, SAMPLES)
+            return TrainedTask(LiveResult(result, task_s / 10, None), update)
 
     return Sleeper()
 

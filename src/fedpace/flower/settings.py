@@ -1,4 +1,4 @@
-"""How a run over Flower is run."""
+"""Settings of a run over Flower."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from fedpace.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class FlowerSettings:
-    """Times are seconds. Keys of a Flower run config, as `flower.out` and so on."""
+    """Keys of a Flower run config, as `flower.out` and so on. Times are seconds."""
 
     out: Annotated[str, "folder for the journal and the final weights"] = "runs/flower"
     message_s: Annotated[

@@ -28,6 +28,7 @@ from fedpace.net.keys.gate import Gate, UnknownCaller
 from fedpace.net.keys.identity import Identity
 from fedpace.net.pieces import Piece, Unreadable
 from fedpace.net.service import INSTANCE, Call
+from fedpace.net.status import add_clients
 from fedpace.remote.packing import digest
 from fedpace.remote.reports import (
     MOST_SAMPLES,
@@ -84,7 +85,7 @@ class Server:
         """Who -> calls that are going on."""
         self._digests: dict[int, tuple[bytes, bytes]] = {}
         self.standing: Callable[[], pb.StatusReply] = pb.StatusReply
-        """What `status` answers with, apart from the clients."""
+        """Gives the answer to `status`, but for its clients."""
 
     def attach(self, world: RemoteWorld) -> None:
         """Set the world that reports go to."""
@@ -215,23 +216,8 @@ class Server:
     async def status(
         self, identity: Identity | None, request: pb.StatusRequest, context: Call
     ) -> pb.StatusReply:
-        reply, now = self.standing(), self._clock()
-        by_client = {one.client: one for one in self.connections}
-        for client, record in enumerate(self._world.clients):
-            connection = by_client.get(client)
-            rates = connection.rates if connection is not None else None
-            row = reply.clients.add(
-                name=record.name,
-                client=client,
-                state=_state(record.online, connection),
-                doing=_doing(self._world.tasks_of(client), connection),
-                last_seen_s=now - connection.seen_at if connection is not None else -1.0,
-                updates=record.updates,
-                refused=record.refused,
-            )
-            if rates is not None:
-                row.batch_s = rates.batch_s
-                row.down_s, row.up_s = rates.down_s, rates.up_s
+        reply = self.standing()
+        add_clients(reply, self._world, self.connections, self._clock())
         return reply
 
     # Inside
@@ -378,24 +364,6 @@ class Server:
             await context.abort(grpc.StatusCode.UNAVAILABLE, _NO_STREAM)
         log.warning("a transfer of %s failed: %s", connection.name, error)
         await context.abort(transfer.status_code(error), str(error)[:500])
-
-
-def _state(online: bool, connection: Connection | None) -> str:
-    if connection is not None and connection.open:
-        return "here" if connection.here else "getting ready"
-    return "connection broken" if online else "away"
-
-
-def _doing(commands: list[Probe | Train], connection: Connection | None) -> str:
-    if not commands:
-        return "waits"
-    first = commands[0]
-    task = first.task
-    steps = (
-        f", {connection.steps} batches" if connection is not None and connection.task == task else ""
-    )
-    word = "trains" if isinstance(first, Train) else "is probed"
-    return f"{word} from version {first.version} (task {task}{steps})"
 
 
 def _line(text: str) -> str:

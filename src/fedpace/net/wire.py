@@ -68,7 +68,7 @@ def rates(sent: pb.Rates) -> Rates:
 
 
 def done(task: int, version: int, result: TaskResult, measured: pb.Rates) -> pb.Done:
-    """What a client reports of a task that is over."""
+    """A client's report of a task that is over."""
     return pb.Done(task=task, version=version, result=codec.encode(result).decode(), rates=measured)
 
 

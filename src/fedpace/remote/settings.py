@@ -9,7 +9,7 @@ from fedpace.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Times are seconds."""
+    """The table [serve] of a config. Times are seconds."""
 
     wait_for: Annotated[
         int | None, "clients that must be there before the run begins; default: all"

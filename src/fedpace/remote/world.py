@@ -1,4 +1,4 @@
-"""The real world: machines that carry out commands, as a run sees them.
+"""The real world: clients on machines of their own that carry out commands, as a run sees them.
 
 What clients report is put into one inbox, with the time at which it came, and told in that order by
 `next`, which waits for it. Everything else here happens in the thread of the run. Reports that have
@@ -106,7 +106,7 @@ class RemoteWorld:
         self._inbox.put(report)
 
     def close(self, why: FedpaceError) -> None:
-        """Nobody listens any more: who waits for an answer, or will ask, is told so."""
+        """Hear nobody any more: who waits for an answer, or will ask, is told why."""
         self._inbox.close(why)
 
     def stop(self, reason: str) -> None:
@@ -287,7 +287,7 @@ class RemoteWorld:
         return Tick(self._now())
 
     def _now(self) -> float:
-        """For an event that happens here."""
+        """The time of an event that happens here."""
         return self._time.time_of(self._time.clock())
 
     def _hear(self, stamp: float, report: Report) -> None:

@@ -108,6 +108,7 @@ def test_many_events_lose_nobody_and_use_every_update_once(events):
     policy = FedCompass(FedCompassSettings(), Context(7, CLIENTS, MODEL, 64))
     watch = Watch()
     session = Session(policy, watch)
+    world.attach(session.books)
     for number in range(events):
         event = world.next()
         for command in session.handle(event):

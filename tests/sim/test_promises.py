@@ -100,14 +100,14 @@ def test_the_k_fastest_always_train_everything_whatever_the_latency(latency_s):
 
 def test_with_jitter_the_probe_is_no_oracle_and_cutting_acts():
     result = timing("timelyfl", 100, behaviour={"jitter": 0.1}, n=32)
-    cut = [m.cut for m in result.journal if isinstance(m, Arrived)]
+    cut = [m.result.cut for m in result.journal if isinstance(m, Arrived)]
     assert 0.05 < sum(cut) / len(cut) < 0.9
     assert result.summary.mean_clients > 30
 
 
 def test_where_layers_take_exponential_times_cutting_still_brings_everybody_in_time():
     result = timing("timelyfl", 60, behaviour={"layer_times": "exponential"}, n=32)
-    cut = [m.cut for m in result.journal if isinstance(m, Arrived)]
+    cut = [m.result.cut for m in result.journal if isinstance(m, Arrived)]
     assert lateness(result)[0] == 0
     assert 0.05 < sum(cut) / len(cut) < 0.9
 

@@ -8,7 +8,7 @@ import torch
 
 from fedpace.core.errors import PeerError
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.weights import LossEstimates, Update
+from fedpace.learn.model.weights import BatchEstimates, Update
 from fedpace.learn.server import checks
 from tests.learn.learning_toys import normed
 
@@ -106,7 +106,7 @@ def test_a_norm_over_the_bound_is_refused_and_without_one_a_norm_that_no_model_h
         {"effort": 0.4},
         {"effort": 2e30},
         {"effort": math.nan},
-        {"estimates": LossEstimates(1.0, 2.0, -2e30)},
+        {"estimates": BatchEstimates(1.0, 2.0, -2e30)},
     ],
 )
 def test_measured_numbers_that_cannot_be_are_refused(changes):
@@ -114,7 +114,7 @@ def test_measured_numbers_that_cannot_be_are_refused(changes):
 
 
 def test_estimates_may_be_unknown():
-    checks.check_measured(7, replace(GOOD, estimates=LossEstimates(math.nan, math.inf, 1.0)))
+    checks.check_measured(7, replace(GOOD, estimates=BatchEstimates(math.nan, math.inf, 1.0)))
 
 
 def test_numbers_that_are_finite_but_whose_sum_is_not_are_taken():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedpace.core.commands import Aggregate, Measure
 from fedpace.core.errors import PeerError, PolicyError
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.weights import LossEstimates, Update
+from fedpace.learn.model.weights import BatchEstimates, Update
 from fedpace.learn.model.width import slim
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings
@@ -40,7 +40,7 @@ def update(seed, width=None, depth=5, effort=1.0):
         torch.randint(0, 50, (END.counters - LAYOUT.start(depth).counters,), generator=draw),
         effort,
         width,
-        LossEstimates(float(seed), 2.0, 3.0) if seed % 2 else None,
+        BatchEstimates(float(seed), 2.0, 3.0) if seed % 2 else None,
     )
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from fedpace.core.commands import Measure
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.weights import LossEstimates, Weights
+from fedpace.learn.model.weights import BatchEstimates, Weights
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings
 from fedpace.learn.tasks.task import Task
@@ -20,7 +20,7 @@ from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import normed, plain, task
 from tests.learn.train.test_training import SEED, job, same
 
-NOTHING = LossEstimates(*(math.nan,) * 6)
+NOTHING = BatchEstimates(*(math.nan,) * 6)
 
 
 def store_of(trainer):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpace.learn.model.weights import LossEstimates, Update, Weights
+from fedpace.learn.model.weights import BatchEstimates, Update, Weights
 
 _LEAST_BYTES = 65_536
 """Smaller arrays are sent as they are."""
@@ -48,7 +48,7 @@ class UpdateHeader(NamedTuple):
     depth: int
     effort: float
     width: float | None
-    estimates: LossEstimates | None
+    estimates: BatchEstimates | None
     lengths: tuple[int, int, int, int | None]
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedpace.core.errors import PeerError
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.weights import LossEstimates, Update, Weights
+from fedpace.learn.model.weights import BatchEstimates, Update, Weights
 
 Arrays = dict[str, np.ndarray]
 
@@ -33,7 +33,7 @@ _TYPES: dict[str, np.dtype[Any]] = {
     "gradient": F4,
 }
 _OPTIONAL = {"width", "estimates", "gradient"}
-_SIZES = {"depth": 1, "effort": 1, "width": 1, "estimates": len(fields(LossEstimates))}
+_SIZES = {"depth": 1, "effort": 1, "width": 1, "estimates": len(fields(BatchEstimates))}
 
 
 def weights_to_arrays(weights: Weights) -> Arrays:
@@ -70,7 +70,7 @@ def arrays_to_update(arrays: Mapping[str, np.ndarray]) -> Update:
         depth=int(arrays["depth"][0]),
         effort=float(arrays["effort"][0]),
         width=float(arrays["width"][0]) if "width" in arrays else None,
-        estimates=None if estimates is None else LossEstimates(*map(float, estimates)),
+        estimates=None if estimates is None else BatchEstimates(*map(float, estimates)),
         gradient=None if gradient is None else _tensor(gradient, F4),
         **vectors,
     )

@@ -26,7 +26,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class LossEstimates:
+class BatchEstimates:
     """Numbers about the loss on a task's last batch, as core's Measure names them; NaN: unknown."""
 
     gradient: float
@@ -55,5 +55,5 @@ class Update:
     counters: Tensor
     effort: float
     width: float | None = None
-    estimates: LossEstimates | None = None
+    estimates: BatchEstimates | None = None
     gradient: Tensor | None = None

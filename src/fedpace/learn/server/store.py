@@ -9,7 +9,7 @@ from torch import Tensor
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
 from fedpace.core.errors import PeerError, PolicyError
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.weights import LossEstimates, Update, Weights
+from fedpace.learn.model.weights import BatchEstimates, Update, Weights
 from fedpace.learn.model.width import ThinModel
 from fedpace.learn.server.aggregate import aggregate, blend
 from fedpace.learn.server.checks import check_cut, check_effort, check_finite, check_shapes
@@ -110,7 +110,7 @@ class ModelStore:
         self._updates = {}
         for task, values in state["updates"].items():
             estimates = values.get("estimates")
-            known = None if estimates is None else LossEstimates(*estimates)
+            known = None if estimates is None else BatchEstimates(*estimates)
             self._updates[task] = Update(**{**values, "estimates": known})
             self._cut_layout(self._updates[task])
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpace.learn.device import drawing
 from fedpace.learn.model.layers import BoundModel
-from fedpace.learn.model.weights import LossEstimates, Weights
+from fedpace.learn.model.weights import BatchEstimates, Weights
 
 Loss = Callable[[Any, Tensor], Tensor]
 
@@ -22,7 +22,7 @@ _CHUNKS = 16
 
 def estimate(
     bound: BoundModel, loss: Loss, inputs: Tensor, targets: Tensor, old: Weights
-) -> tuple[LossEstimates, Tensor]:
+) -> tuple[BatchEstimates, Tensor]:
     """Estimates at `old`, and between it and what the model holds now, w; the model stays as it is.
 
     gradient: |grad F(old)|; noise: sigma, where sigma^2 is the variance of one sample's gradient at
@@ -51,7 +51,7 @@ def estimate(
     if moved:
         smoothness, slope = _norm(there - here) / moved, abs(float(after - before)) / moved
     change = slope / moved if moved else math.nan
-    return LossEstimates(_norm(here), noise, smoothness, float(before), change, slope), here
+    return BatchEstimates(_norm(here), noise, smoothness, float(before), change, slope), here
 
 
 class _Point:

@@ -36,9 +36,9 @@ class Trainer:
     """Trains any client of a task, one job at a time, in one model instance for each width.
 
     A result depends on the seed, the job and the weights only, not on earlier jobs. Sums inside
-    torch depend on the number of threads: see `pool.single_thread`. Model and samples are on `device`
-    (cpu, cuda or cuda:N), whose module says what it changes. Weights may lie anywhere: the last ones
-    are kept on the device, for the tasks of one round. Updates are left on it.
+    torch depend on the number of threads: see `executor.single_thread`. Model and samples are on
+    `device` (cpu, cuda or cuda:N), whose module says what it changes. Weights may lie anywhere: the
+    last ones are kept on the device, for the tasks of one round. Updates are left on it.
     stream: how samples arrive, in the order that the task has them; None: all are there.
     """
 

@@ -44,7 +44,7 @@ class JobKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackPlan:
-    """How jobs are stacked: by which steps, filled up or not, and how many of them at most.
+    """A way to stack jobs: by which steps, filled up or not, and how many of them at most.
 
     gradients: those that the steps follow; mixed: jobs of other depths may lie beside them, in a stack
     that is trained in full and replayed.
@@ -81,7 +81,7 @@ class StackPlanner:
 
     @property
     def notes(self) -> dict[str, str]:
-        """How jobs of each kind are trained, as far as they were planned."""
+        """Ways in which jobs of each kind are trained, as far as they were planned."""
         return {
             str(kind): f"in stacks of up to {plan.size}"
             if isinstance(plan, StackPlan)

@@ -70,7 +70,7 @@ class Stack:
         return found
 
     def _first(self, depth: int) -> int:
-        """Where in `params` the last `depth` layers begin."""
+        """Place in `params` where the last `depth` layers begin."""
         return sum(len(layer.params) for layer in self._layout.layers[: self._layout.depth - depth])
 
 

@@ -50,7 +50,7 @@ class StackedExecutor(InlineExecutor):
 
     @property
     def notes(self) -> dict[str, str]:
-        """How jobs of each kind are trained, as far as they were planned."""
+        """Ways in which jobs of each kind are trained, as far as they were planned."""
         return self._planner.notes
 
     def train(self, jobs: Jobs) -> list[Update]:

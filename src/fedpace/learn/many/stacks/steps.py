@@ -44,7 +44,7 @@ class Gradients(Protocol):
 class VmapGradients:
     """Gradients of any model, by torch.func.vmap. names: those of the parameters, as they come.
 
-    kernels: compute with `stack_kernels` what they can do.
+    kernels: compute with our kernels what they can do.
     """
 
     def __init__(

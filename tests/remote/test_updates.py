@@ -17,7 +17,7 @@ from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.train.trainer import Trainer
 from fedpace.remote.packing import pack, unpack
 from fedpace.remote.spool import Spool
-from fedpace.remote.updates import ReceivedUpdates, UsedUpdates
+from fedpace.remote.updates import ReceivedUpdates
 from tests.messages import arrived
 from tests.net.toy_task import task
 
@@ -130,17 +130,3 @@ def test_a_server_that_is_retraced_up_to_a_snapshot_goes_on_as_the_one_before(tr
     for site in (before, after):
         site.models.aggregate(Aggregate((2,), (0.5,), rule="mix"))
     assert torch.equal(after.models.weights().params, before.models.weights().params)
-
-
-def test_used_updates_stay_on_disk_until_a_snapshot_is(site, trainer):
-    used = UsedUpdates(site.spool)
-    for number in (1, 2, 3):
-        site.send(number, moved(trainer))
-    used.add((1, 2))
-    assert not used.crowded  # there is room
-    used.begin_saving()
-    used.add((3,))
-    assert used.tasks == [1, 2, 3]
-    assert site.spool.tasks() == {1, 2, 3}
-    used.free_saved()
-    assert (used.tasks, site.spool.tasks()) == ([3], {3})

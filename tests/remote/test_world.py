@@ -81,7 +81,7 @@ def world(tmp_path: Path, clock: FakeClock, transport: Heard) -> RemoteWorld:
     command = Train(0, 1, 0, Work(batch_size=5, epochs=1, stop_at=14.0))
     books.note(command)
     made.apply(command)
-    made.resume(10.0, ())
+    made.resume(10.0)
     made.tick_at(10.05)
     assert made.next() == Tick(10.0, test=False)
     return made

@@ -8,6 +8,7 @@ from fedpace.core.events import Measured, Started, Timer
 from fedpace.core.facts import Evaluated, Finished, Ignored
 from fedpace.core.journal import Journal, read
 from fedpace.core.run import Standing
+from fedpace.remote.spool import Spool
 from fedpace.runs import resume
 from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, count_lines
 from tests.runs.test_folder import HEADER
@@ -25,6 +26,8 @@ MESSAGES = (
 
 class Models:
     """Notes what becomes of it."""
+
+    tasks = frozenset({1})
 
     def __init__(self):
         self.notes = []
@@ -122,23 +125,19 @@ def test_lines_are_counted_that_were_written_to_their_end_but_not_the_end_of_the
     assert count_lines(part(path)) == 8
 
 
-class Used:
-    """Updates that were used; freed: once a snapshot has them."""
-
-    crowded = False
-    freed = 0
-
-    def begin_saving(self):
-        pass
-
-    def free_saved(self):
-        self.freed += 1
-
-
-def snapshots(path, tmp_path, used=None):
+def snapshots(path, tmp_path, spool=None):
     journal, now = Journal.resume(path, 8), [0.0]
-    made = Snapshots(tmp_path / "snapshot.pt", journal, Models(), 10.0, used, clock=lambda: now[0])
+    made = Snapshots(tmp_path / "snapshot.pt", journal, Models(), 10.0, spool, clock=lambda: now[0])
     return made, journal, now
+
+
+@pytest.fixture
+def spool(tmp_path):
+    """The updates of three tasks, of which one is open and two are used."""
+    made = Spool(tmp_path / "spool", 10, 100)
+    for task in (1, 2, 3):
+        made.offer(task, 10, bytes(32))
+    return made
 
 
 def test_a_snapshot_is_taken_in_time_and_when_nothing_is_due(path, tmp_path):
@@ -153,21 +152,22 @@ def test_a_snapshot_is_taken_in_time_and_when_nothing_is_due(path, tmp_path):
 
 
 def test_updates_are_freed_when_a_snapshot_has_them_and_it_comes_early_where_they_fill_the_disk(
-    path, tmp_path
+    path, tmp_path, spool
 ):
-    used = Used()
-    take, journal, _ = snapshots(path, tmp_path, used)
-    take(Standing(0.0, 1, None))
-    used.crowded = True
+    take, journal, _ = snapshots(path, tmp_path, spool)
     take(Standing(0.0, 1, None))
     take.join()
-    assert used.freed == 1
+    assert not (tmp_path / "snapshot.pt").exists()  # there is room
+    spool.total_bytes = 50
+    take(Standing(0.0, 1, None))
+    take.join()
     assert (tmp_path / "snapshot.pt").exists()
+    assert spool.others(()) == {1}
     journal.close(complete=False)
 
 
 def test_a_full_disk_ends_a_simulation_and_is_told_where_a_run_is_served(
-    path, tmp_path, monkeypatch, caplog
+    path, tmp_path, spool, monkeypatch, caplog
 ):
     def full(path, values):
         raise FedpaceError("no space")
@@ -176,8 +176,11 @@ def test_a_full_disk_ends_a_simulation_and_is_told_where_a_run_is_served(
     take, journal, _ = snapshots(path, tmp_path)
     with pytest.raises(FedpaceError, match="no space"):
         take.save()
-    used = Used()
-    Snapshots(tmp_path / "snapshot.pt", journal, Models(), 10.0, used).save()
-    assert used.freed == 0
+    served = Snapshots(tmp_path / "snapshot.pt", journal, Models(), 10.0, spool)
+    served.save()
+    assert spool.others(()) == {1, 2, 3}
     assert "no space; the run goes on" in caplog.text
+    spool.total_bytes = 50
+    served(Standing(0.0, 0, None))  # it is tried in time, not at once
+    assert caplog.text.count("no space") == 1
     journal.close(complete=False)

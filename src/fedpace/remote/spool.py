@@ -180,11 +180,14 @@ class Spool:
         with self._hold(task):
             self._delete(task)
 
+    def others(self, tasks: Collection[int]) -> set[int]:
+        """Tasks that have an upload, complete or not, and are none of these."""
+        with self._changed:
+            return set(self._uploads).difference(tasks)
+
     def keep_only(self, tasks: Collection[int]) -> None:
         """Delete the uploads of all other tasks, complete or not."""
-        with self._changed:
-            others = set(self._uploads).difference(tasks)
-        for task in others:
+        for task in self.others(tasks):
             self.forget(task)
 
     @contextmanager

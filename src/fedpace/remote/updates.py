@@ -24,39 +24,6 @@ class _ModelFile:
     data: bytes
 
 
-class UsedUpdates:
-    """Tasks whose updates the models have taken in: those stay on disk until a snapshot holds them."""
-
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
-        self._new: list[int] = []
-        self._saving: list[int] = []
-        """Those that the snapshot holds which is being written, and those of one that failed."""
-
-    @property
-    def tasks(self) -> list[int]:
-        return [*self._saving, *self._new]
-
-    @property
-    def crowded(self) -> bool:
-        """A snapshot would make room that will soon be needed."""
-        return bool(self._new) and self._spool.half_full
-
-    def add(self, tasks: Iterable[int]) -> None:
-        self._new.extend(tasks)
-
-    def begin_saving(self) -> None:
-        """A snapshot is taken that holds them all."""
-        self._saving += self._new
-        self._new = []
-
-    def free_saved(self) -> None:
-        """Delete the updates that the snapshot holds; it is on disk. For the thread that wrote it."""
-        while self._saving:
-            self._spool.forget(self._saving[-1])
-            self._saving.pop()
-
-
 class ReceivedUpdates:
     """The updates of real clients: a model server's source. All but `file` is for the run's thread.
 

@@ -62,7 +62,6 @@ from fedpace.remote.reports import (
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
-from fedpace.remote.updates import UsedUpdates
 
 log = logging.getLogger("fedpace.server")
 
@@ -97,7 +96,6 @@ class RemoteWorld:
         self._inbox = Inbox(clock)
         self._due: deque[Event | Tick] = deque()
         self._ticks: list[float] = []
-        self.used = UsedUpdates(spool)
 
     # For any thread
 
@@ -216,7 +214,6 @@ class RemoteWorld:
                 self.desk.drop(command.task)
             case Aggregate():
                 self._models.aggregate(command)
-                self.used.add(command.tasks)
             case Blend():
                 self._models.blend(command)
 
@@ -235,19 +232,14 @@ class RemoteWorld:
                 if event.reason.startswith(REFUSED):
                     self.desk.count_refusal(client)
 
-    def resume(self, at: float, missing: Iterable[Command]) -> None:
-        """Go on at a time up to which the journal is retraced, once clients are back, or after a while.
-
-        missing: commands that the journal does not have, and that are still to be carried out.
-        """
+    def resume(self, at: float) -> None:
+        """Go on where the journal ends, at a time, once clients are back or after a while."""
         books = self._books
         for client, record in enumerate(self.clients):
             record.online = books.clients.is_online(client)
             if not record.online:  # the server went down while it told that they had left
                 self._due.extend(self.desk.fail_tasks(client, at))
         self._time.resume(at, books.started, books.clients.online)
-        used = [task for one in missing if isinstance(one, Aggregate) for task in one.tasks]
-        self._spool.keep_only({*books.open, *books.updates, *self.used.tasks, *used})
         if books.started:  # so that the run looks at itself: it may have been over
             self._due.append(Tick(at, test=False))
 

@@ -29,7 +29,7 @@ from fedpace.core.run import Standing
 from fedpace.core.session import Session
 from fedpace.learn import files
 from fedpace.learn.server.model_server import ModelServer
-from fedpace.remote.updates import UsedUpdates
+from fedpace.remote.spool import Spool
 from fedpace.remote.world import RemoteWorld
 
 log = logging.getLogger("fedpace.server")
@@ -153,17 +153,16 @@ def retrace(
                 f"{error}; if files beside it were deleted, put them back"
             ) from error
     journal.restore(models)
-    world.resume(max(session.books.now, at), given)
+    world.resume(max(session.books.now, at))
     return Unfinished(tuple(given), tuple(asked.values()))
 
 
 class Snapshots:
     """Saves the models every so many seconds of real time; a watch.
 
-    used: of a served run, updates that stay on disk until a snapshot holds what became of them. There,
-    snapshots are written beside the run, early where updates fill their share of the disk, the journal
-    is brought to disk every round, and a full disk is told and tried again.
-    sync: brings the journal to disk.
+    spool: of a served run; an update stays there until a snapshot holds what became of it. Snapshots
+    are then written beside the run, early where used updates fill the spool, the journal is brought to
+    disk every round, and a full disk is told and tried again. sync: brings the journal to disk.
     """
 
     def __init__(
@@ -172,13 +171,13 @@ class Snapshots:
         journal: Journal,
         models: ModelServer,
         every_s: float,
-        used: UsedUpdates | None = None,
+        spool: Spool | None = None,
         sync: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path, self._journal, self._models = path, journal, models
         self._every_s, self._clock, self._last = every_s, clock, clock()
-        self._used = used
+        self._spool, self._failed = spool, False
         self._sync = sync or journal.sync
         self._round = 0
         self._thread: threading.Thread | None = None
@@ -186,25 +185,25 @@ class Snapshots:
     def __call__(self, standing: Standing) -> None:
         if self._models.retracing:
             return
-        if self._used is not None and standing.round != self._round:
+        if self._spool is not None and standing.round != self._round:
             self._round = standing.round
             self._sync()
-        due = self._clock() - self._last >= self._every_s
-        due = due or (self._used is not None and self._used.crowded)
+        due = self._clock() - self._last >= self._every_s or self._is_crowded()
         if due and standing.settled and (self._thread is None or not self._thread.is_alive()):
-            self.save(wait=self._used is None)
+            self.save(wait=False)
 
     def save(self, wait: bool = True) -> None:
-        """Save what is now; wait: until it is on disk."""
+        """Save what is now; wait: until it is on disk, where that is done beside the run."""
         self.join()
         self._sync()
         self._last = self._clock()
         values = {"lines": self._journal.lines, "state": self._models.state()}
-        if self._used is None:
+        if self._spool is None:
             files.save(self._path, values)
+            self._last = self._clock()
             return
-        self._used.begin_saving()
-        self._thread = threading.Thread(target=self._write, args=(values, self._used))
+        used = self._spool.others(self._models.tasks)
+        self._thread = threading.Thread(target=self._write, args=(values, self._spool, used))
         self._thread.start()
         if wait:
             self._thread.join()
@@ -214,9 +213,19 @@ class Snapshots:
         if self._thread is not None:
             self._thread.join()
 
-    def _write(self, values: dict[str, Any], used: UsedUpdates) -> None:
+    def _is_crowded(self) -> bool:
+        """A snapshot would make room that will soon be needed, and the last one did not fail."""
+        spool = self._spool
+        crowded = spool is not None and spool.half_full and bool(spool.others(self._models.tasks))
+        return crowded and not self._failed
+
+    def _write(self, values: dict[str, Any], spool: Spool, used: set[int]) -> None:
+        """Write a snapshot, and delete the updates that it holds."""
+        self._failed = True
         try:
             files.save(self._path, values)
-            used.free_saved()
+            for task in used:
+                spool.forget(task)
+            self._failed = False
         except (FedpaceError, OSError) as error:
             log.error("%s; the run goes on, and the next snapshot will be tried in time", error)

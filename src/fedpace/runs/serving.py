@@ -74,8 +74,8 @@ class ServedRun:
             journal,
             self.models,
             every_s,
-            used=world.used,
-            sync=lambda: world.flush(journal.sync),
+            self.spool,
+            lambda: world.flush(journal.sync),
         )
         watches = (self._snapshots, self.news)
         self._run = self._assembly.run(self.session, world, self.models, watches)

@@ -6,7 +6,7 @@ the slot's current weights), its update is `expect`ed once its result is known, 
 the messages, and the tensors are those of a snapshot.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -129,6 +129,11 @@ class ModelServer:
         return self._store.weights(GLOBAL)
 
     # Snapshots
+
+    @property
+    def tasks(self) -> Collection[int]:
+        """Tasks that are open, or whose updates are still to be used."""
+        return self._bases.keys()
 
     @property
     def retracing(self) -> bool:

@@ -4,8 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpace.core.books import Roster
-from fedpace.core.random import keyed as seeds
-from fedpace.core.random.series import Series
 
 
 def drawn(roster, count, rng):
@@ -142,15 +140,6 @@ def test_a_client_that_comes_back_has_got_what_it_had_told_of_and_more():
     roster.hear(1, 500)  # heard of too late to count for those who are there
     assert roster.share(0) == 1.0
     assert roster.samples(1) == 500
-
-
-@given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 3), st.integers(0, 10**6))
-def test_the_nth_draw_is_the_one_that_the_nth_generator_gives(clients, busy, count, number):
-    one, other = full(range(clients)), full(range(clients))
-    for roster in (one, other):
-        drawn(roster, busy, np.random.default_rng(number))
-    expected = other.draw(count, seeds.generator(1, "sample", number))
-    assert one.draw_nth(count, Series(1, "sample"), number) == expected
 
 
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(0, 12))

@@ -27,7 +27,6 @@ from fedpace.core.commands import (
     Train,
 )
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Started, Timer
-from fedpace.core.random.series import Series
 
 AWAY, BUSY, FREE = 0, 1, 2
 FEW = 100
@@ -104,16 +103,6 @@ class Roster:
                 if len(chosen) < count and states[client] == FREE and client not in barred:
                     chosen.setdefault(client)
         return list(chosen)
-
-    def draw_nth(self, count: int, series: Series, number: int) -> list[int]:
-        """The draw by series.at(number); for one client at a fraction of the cost."""
-        if count == 1 and self._by_trial(1, self._idle):
-            known, states = self._known, self._states
-            for i in series.two_below(number, len(known)):
-                client = known[i]
-                if states[client] == FREE:
-                    return [client]
-        return self.draw(count, series.at(number))
 
     def join(self, client: int, samples: int = 1, most: int | None = None) -> None:
         """Note that a client is there. samples, most: as in Joined."""

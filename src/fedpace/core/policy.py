@@ -29,7 +29,6 @@ from fedpace.core.events import (
 )
 from fedpace.core.model import ModelProfile
 from fedpace.core.random import keyed as seeds
-from fedpace.core.random.series import Series
 
 Commands = Iterable[Command]
 S = TypeVar("S")
@@ -130,10 +129,6 @@ class Policy(Generic[S]):
     def generator(self, purpose: str, *keys: int) -> np.random.Generator:
         """The generator for one purpose of this policy."""
         return seeds.generator(self.context.seed, f"policy.{purpose}", *keys)
-
-    def series(self, purpose: str) -> Series:
-        """The generators for one purpose and 1, 2, 3, ...: cheaper where every event needs one."""
-        return Series(self.context.seed, f"policy.{purpose}")
 
     def handle(self, event: Event) -> Commands:
         """Hand an event to its handler."""

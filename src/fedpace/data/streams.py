@@ -16,7 +16,6 @@ import numpy as np
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError, check_choices
 from fedpace.core.random import keyed as seeds
-from fedpace.core.random.series import Series
 from fedpace.data.dataset import Labels
 from fedpace.data.shares import Counts, Share, Shares
 
@@ -186,11 +185,12 @@ def order_of_arrival(
     many of each class.
     """
     turns = _turns(labels, seed) if content == "continuous" else None
-    division, draws = Shares.from_arrays(shares), Series(seed, "stream.order")
+    division = Shares.from_arrays(shares)
     places = np.empty_like(division.places)
     ordered = Shares(places, division.starts)
     for client, share in enumerate(division):
-        np.take(share, draws.at(client).permutation(len(share)), out=ordered[client])
+        order = seeds.generator(seed, "stream.order", client).permutation(len(share))
+        np.take(share, order, out=ordered[client])
     if turns is not None:
         places[:] = places[np.lexsort((turns[places], division.clients))]
     return ordered

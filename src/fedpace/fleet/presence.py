@@ -8,11 +8,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from fedpace.core.errors import ConfigError
 from fedpace.core.random import keyed as seeds
-from fedpace.core.random.series import Series
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.tables import read_table
 
@@ -64,20 +61,13 @@ class OnOffPresence:
     """Exponential times online and offline, in the stationary state from the start.
 
     Exponential times have no memory, so the first stay is drawn like all others. Stays depend on
-    (seed, client, index) alone; the last one asked for is remembered, to go on from there. A world
-    asks for the first stays of all clients in their order, which a series is made for.
+    (seed, client, index) alone; the last one asked for is remembered, to go on from there.
     """
 
     seed: int
     mean_on_s: float
     mean_off_s: float
     _last: dict[int, _Stay] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _starts: Series = field(init=False, repr=False, compare=False)
-    _first_stays: Series = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_starts", Series(self.seed, "presence.start"))
-        object.__setattr__(self, "_first_stays", Series(self.seed, "presence", 0))
 
     def online_at_start(self, client: int) -> bool:
         stay = self._last.get(client)
@@ -90,17 +80,17 @@ class OnOffPresence:
         if stay is None or at < stay.since:
             stay = self._first(client)
         while stay.until <= at:
-            rng = seeds.generator(self.seed, "presence", client, stay.index + 1)
-            stay = self._stay(stay.index + 1, not stay.online, stay.until, rng)
+            stay = self._stay(client, stay.index + 1, not stay.online, stay.until)
         self._last[client] = stay
         return stay.until
 
     def _first(self, client: int) -> _Stay:
         share = self.mean_on_s / (self.mean_on_s + self.mean_off_s)
-        online = self._starts.at(client).random() < share
-        return self._stay(0, online, 0.0, self._first_stays.at(client))
+        online = seeds.generator(self.seed, "presence.start", client).random() < share
+        return self._stay(client, 0, online, 0.0)
 
-    def _stay(self, index: int, online: bool, since: float, rng: np.random.Generator) -> _Stay:
+    def _stay(self, client: int, index: int, online: bool, since: float) -> _Stay:
+        rng = seeds.generator(self.seed, "presence", client, index)
         mean = self.mean_on_s if online else self.mean_off_s
         # A stay too short for the clock's resolution would hide a change, and all later states flip.
         until = max(since + rng.exponential(mean), math.nextafter(since, math.inf))

@@ -1,6 +1,6 @@
 import numpy as np
 
-from fedpace.core.random.keyed import Digests, generator, keyed_entropy, torch_seed
+from fedpace.core.random.keyed import generator, keyed_entropy, torch_seed
 
 
 def test_a_key_gives_the_same_numbers_every_time():
@@ -32,9 +32,3 @@ def test_streams_of_neighbouring_keys_are_not_related():
 
 def test_torch_seeds_fit_what_torch_takes():
     assert all(0 <= torch_seed(0, "train", client) < 2**63 for client in range(100))
-
-
-def test_digests_of_many_numbers_are_those_of_each():
-    digests, numbers = Digests(3, "x"), [0, 1, 9, 10, 12345678901]
-    for keys in ((), (7,), (7, 0)):
-        assert digests.of_each(numbers, *keys) == b"".join(digests.of(n, *keys) for n in numbers)

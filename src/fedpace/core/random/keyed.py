@@ -1,39 +1,14 @@
 """Random generators made from keys, so that no result depends on the order of drawing."""
 
 import hashlib
-from collections.abc import Iterable
 
 import numpy as np
 
 
-class Digests:
-    """128 bits that are the same on every machine for the same (seed, purpose, keys)."""
-
-    __slots__ = ("_begun",)
-
-    def __init__(self, seed: int, purpose: str) -> None:
-        self._begun = hashlib.blake2b(f"{seed}:{purpose}".encode(), digest_size=16)
-
-    def of(self, *keys: int) -> bytes:
-        digest = self._begun.copy()
-        for key in keys:
-            digest.update(f":{key}".encode())
-        return digest.digest()
-
-    def of_each(self, numbers: Iterable[int], *keys: int) -> bytes:
-        """`of(number, *keys)` of each number, one after the other."""
-        begun, rest = self._begun, "".join(f":{key}" for key in keys).encode()
-        digests = []
-        for number in numbers:
-            digest = begun.copy()
-            digest.update(b":%d%b" % (number, rest))
-            digests.append(digest.digest())
-        return b"".join(digests)
-
-
 def keyed_entropy(seed: int, purpose: str, *keys: int) -> int:
-    """The digest as a number."""
-    return int.from_bytes(Digests(seed, purpose).of(*keys), "little")
+    """128 bits that are the same on every machine for the same (seed, purpose, keys)."""
+    text = ":".join([f"{seed}:{purpose}", *map(str, keys)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 def generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:

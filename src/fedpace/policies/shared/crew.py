@@ -17,9 +17,8 @@ class Crew:
             "concurrency", concurrency, clients, clients, "clients are in the fleet"
         )
         self._policy = policy
-        self._samples = policy.series("sample")
         self._work = work
-        self._draws = 0
+        self._rng = policy.generator("sample")
 
     def fill(self) -> Iterator[Command]:
         """Give work to free clients until `concurrency` train, once the run has started."""
@@ -27,6 +26,5 @@ class Crew:
         wanted = self.concurrency - len(books.open)
         if not books.started or wanted < 1 or not books.clients.idle:
             return
-        self._draws += 1
-        for client in books.clients.draw_nth(wanted, self._samples, self._draws):
+        for client in books.clients.draw(wanted, self._rng):
             yield Train(client, policy.new_task(), policy.version, self._work)

@@ -7,13 +7,17 @@ import pytest
 from fedpace.core.errors import ConfigError
 from fedpace.core.journal import Journal
 from fedpace.runs.assembly import Assembly, RunRequest
+from fedpace.runs.config import load_plan
+from fedpace.runs.folder import RunFolder
 from tests.net.toy_task import task
 
 CONFIG = {"clients": 2, "policy": "sync", "partition": {"kind": "iid", "min_samples": 1}}
 
 
 def assemble(clock, config, out=None, **options):
-    request = RunRequest.of(CONFIG | config, None, out, **{"task": task(), **options})
+    folder = None if out is None else RunFolder(out)
+    plans = load_plan(CONFIG | config, None)
+    request = RunRequest(*plans, folder, **{"task": task(), **options})
     if clock == "real":
         return Assembly.served(request)
     with ExitStack() as stack:

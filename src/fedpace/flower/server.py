@@ -13,7 +13,8 @@ from fedpace.learn.many.executor import one_thread
 from fedpace.learn.tasks.task import Task
 from fedpace.remote.reports import RunStopped
 from fedpace.runs.assembly import Assembly, RunRequest
-from fedpace.runs.config import Config
+from fedpace.runs.config import Config, policy_plan
+from fedpace.runs.folder import RunFolder
 from fedpace.runs.serving import ServedRun
 from fedpace.runs.simulate import Result, open_result
 
@@ -34,20 +35,13 @@ def serve(
     What breaks it off, the end of the SuperLink or of this process, leaves a journal and a snapshot
     that `resume` goes on with.
     """
-    request = RunRequest.of(
-        config,
-        None,
-        settings.out,
-        task=task,
-        device=device,
-        resume=settings.resume,
-        overwrite=settings.overwrite,
-    )
+    plan, folder = policy_plan(config, config.policy), RunFolder(settings.out)
+    request = RunRequest(config, plan, folder, task, device, settings.resume, settings.overwrite)
     with one_thread():
         assembly = Assembly.served(request)
         if assembly.open_folder():
             _run(ServedRun(assembly, clock), grid, settings, clock)
-    return open_result(assembly.folder.path)
+    return open_result(folder.path)
 
 
 def _run(

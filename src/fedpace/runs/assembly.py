@@ -3,11 +3,10 @@
 Wrong settings show here, before anything is written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from fedpace.core.errors import ConfigError
@@ -42,19 +41,6 @@ class RunRequest:
     device: str = "cpu"
     resume: bool = False
     overwrite: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        config: Config | Mapping[str, Any] | str | Path,
-        policy: str | None,
-        out: str | Path | None,
-        **options: Any,
-    ) -> Self:
-        """A request by a config, wherever it is, and a label instead of its policy's."""
-        settings = configs.load(config)
-        plan = configs.policy_plan(settings, policy or settings.policy)
-        return cls(settings, plan, None if out is None else RunFolder(Path(out)), **options)
 
     def find_task(self) -> "Task | TimingTask":
         if self.task is not None:

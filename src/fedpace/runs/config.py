@@ -111,6 +111,14 @@ def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[
     return config
 
 
+def load_plan(
+    source: "Config | Mapping[str, Any] | str | Path", label: str | None
+) -> tuple[Config, PolicyPlan]:
+    """A config, and the plan of its policy or of another label."""
+    config = load(source)
+    return config, policy_plan(config, label or config.policy)
+
+
 def read(source: "Mapping[str, Any] | str | Path", overrides: Iterable[str] = ()) -> Table:
     """The table of a TOML file or a mapping, with `key=value` overrides on top."""
     table = dict(source) if isinstance(source, Mapping) else _read(Path(source))

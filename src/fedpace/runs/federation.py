@@ -31,6 +31,7 @@ from fedpace.runs import config as configs
 from fedpace.runs import plugins
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
+from fedpace.runs.folder import RunFolder
 from fedpace.runs.serving import ServedRun
 from fedpace.runs.simulate import Result, open_result
 
@@ -68,9 +69,8 @@ def serve(
     the run when it is set, to be gone on with by `resume`. Ctrl-C does the same. anywhere: also listen
     to other machines where the gate asks nobody for proof.
     """
-    request = RunRequest.of(
-        config, policy, out, task=task, device=device, resume=resume, overwrite=overwrite
-    )
+    plans, folder = configs.load_plan(config, policy), RunFolder(out)
+    request = RunRequest(*plans, folder, task, device, resume, overwrite)
     if not anywhere:
         check_exposure(address, gate)
     with one_thread():
@@ -78,7 +78,7 @@ def serve(
         finished = not assembly.open_folder() or asyncio.run(
             _serve(assembly, _Endpoint(address, gate, on_ready, stop))
         )
-    return open_result(assembly.folder.path) if finished else None
+    return open_result(folder.path) if finished else None
 
 
 @dataclass(frozen=True)

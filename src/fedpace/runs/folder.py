@@ -18,8 +18,8 @@ class RunFolder:
     have come over a network; clients: their names, by number; run_id: by which clients know the run.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: str | Path) -> None:
+        self.path = path = Path(folder)
         self.journal, self.weights = path / JOURNAL, path / "weights.pt"
         self.part, self.snapshot = part_path(self.journal), path / "snapshot.pt"
         self.spool, self.clients, self.run_id = path / "spool", path / "clients.json", path / "run.json"

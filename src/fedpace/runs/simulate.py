@@ -13,8 +13,10 @@ from fedpace.core.journal import JOURNAL, Header, Journal, Memory, read
 from fedpace.core.run import Watch
 from fedpace.core.session import Recorder
 from fedpace.report.summary import Summary
+from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
+from fedpace.runs.folder import RunFolder
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import SimulatedWorld
 
@@ -89,18 +91,18 @@ def simulate(
         raise ConfigError(f"workers is {workers}; set it to 1 or more")
     if executor not in ("processes", "ray"):
         raise unknown("executor", executor, ("processes", "ray"))
-    request = RunRequest.of(
-        config, policy, out, task=task, device=device, resume=resume, overwrite=overwrite
-    )
+    folder = None if out is None else RunFolder(out)
+    plans = configs.load_plan(config, policy)
+    request = RunRequest(*plans, folder, task, device, resume, overwrite)
     check_device(device)
     with ExitStack() as stack:
         assembly = Assembly.simulated(request, stack)
         trainers = _Workers(workers, executor == "ray", stack)
-        if request.folder is None:
+        if folder is None:
             return _in_memory(assembly, trainers, tuple(watches))
         if assembly.open_folder():
             _on_disk(assembly, trainers, tuple(watches), snapshot_every_s)
-    return open_result(request.folder.path)
+    return open_result(folder.path)
 
 
 def check_device(device: str) -> None:

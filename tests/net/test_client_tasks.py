@@ -54,7 +54,7 @@ def up_seconds(monkeypatch, *uploads):
         work = ClientTasks(Quick(), line, lambda: 0.0)
         found = []
         for task in range(1, len(uploads) + 1):
-            work.work(pb.Train(task=task, batch_size=5, steps=1))
+            work.work(pb.Train(task=task, work='{"batch_size":5,"steps":1}'))
             said = await asyncio.wait_for(line.outbox.get(), 30)
             assert said.done.task == task
             found.append(said.done.rates.up_s - LATENCY_S)

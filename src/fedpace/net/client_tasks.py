@@ -97,7 +97,7 @@ class ClientTasks:
             self._clock() + train.left_s - self._link.latency_s if train.HasField("left_s") else None
         )
         work = wire.work(train, stop_at)
-        own = self.open(TaskOpening(train.task, train.version, train.batch_size))
+        own = self.open(TaskOpening(train.task, train.version, work.batch_size))
         if not own.worked:  # it is said again after a connection broke
             own.worked = True
             own.orders.work(work)

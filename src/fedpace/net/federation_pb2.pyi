@@ -131,30 +131,18 @@ class Probe(_message.Message):
     def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., slot: _Optional[str] = ..., batch_size: _Optional[int] = ..., go_on: bool = ..., max_epochs: _Optional[int] = ...) -> None: ...
 
 class Train(_message.Message):
-    __slots__ = ("task", "version", "slot", "batch_size", "epochs", "steps", "depth", "left_s", "stop_in_layer", "width", "estimate")
+    __slots__ = ("task", "version", "slot", "left_s", "work")
     TASK_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
-    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
-    EPOCHS_FIELD_NUMBER: _ClassVar[int]
-    STEPS_FIELD_NUMBER: _ClassVar[int]
-    DEPTH_FIELD_NUMBER: _ClassVar[int]
     LEFT_S_FIELD_NUMBER: _ClassVar[int]
-    STOP_IN_LAYER_FIELD_NUMBER: _ClassVar[int]
-    WIDTH_FIELD_NUMBER: _ClassVar[int]
-    ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
     task: int
     version: int
     slot: str
-    batch_size: int
-    epochs: int
-    steps: int
-    depth: int
     left_s: float
-    stop_in_layer: bool
-    width: float
-    estimate: str
-    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., slot: _Optional[str] = ..., batch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., steps: _Optional[int] = ..., depth: _Optional[int] = ..., left_s: _Optional[float] = ..., stop_in_layer: bool = ..., width: _Optional[float] = ..., estimate: _Optional[str] = ...) -> None: ...
+    work: str
+    def __init__(self, task: _Optional[int] = ..., version: _Optional[int] = ..., slot: _Optional[str] = ..., left_s: _Optional[float] = ..., work: _Optional[str] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("task", "reason")

@@ -1,6 +1,6 @@
 """Core's messages as they travel, and back. What a peer sends is taken apart here and checked later."""
 
-from typing import Literal, cast
+from msgspec.structs import replace
 
 from fedpace.core import codec
 from fedpace.core.commands import Cancel, Probe, Train, Work
@@ -23,20 +23,14 @@ def order(command: Probe | Train | Cancel, left_s: float | None) -> pb.FromServe
                     max_epochs=command.max_epochs,
                 )
             )
-        case Train(work=work):
+        case Train():
             return pb.FromServer(
                 train=pb.Train(
                     task=command.task,
                     version=command.version,
                     slot=command.slot,
-                    batch_size=work.batch_size,
-                    epochs=work.epochs,
-                    steps=work.steps,
-                    depth=work.depth,
                     left_s=left_s,
-                    stop_in_layer=work.stop_in == "layer",
-                    width=work.width,
-                    estimate=work.estimate or "",
+                    work=codec.encode(command.work).decode(),
                 )
             )
         case Cancel():
@@ -45,22 +39,10 @@ def order(command: Probe | Train | Cancel, left_s: float | None) -> pb.FromServe
 
 def work(train: pb.Train, stop_at: float | None) -> Work:
     """The work in an order. stop_at: by the clock of whoever does it."""
-    estimate = train.estimate or None
-    if estimate not in (None, "numbers", "gradient"):
-        raise PeerError(f"task {train.task} asks for the unknown estimate {estimate!r}")
     try:
-        return Work(
-            train.batch_size,
-            train.epochs if train.HasField("epochs") else None,
-            train.steps if train.HasField("steps") else None,
-            train.depth if train.HasField("depth") else None,
-            stop_at,
-            "layer" if train.stop_in_layer else None,
-            train.width if train.HasField("width") else None,
-            cast(Literal["numbers", "gradient"] | None, estimate),
-        )
-    except PolicyError as error:
-        raise PeerError(f"task {train.task} has impossible work: {error}") from error
+        return replace(codec.decode_as(Work, train.work.encode()), stop_at=stop_at)
+    except (JournalError, PolicyError) as error:
+        raise PeerError(f"the work of task {train.task} cannot be read: {error}") from error
 
 
 def rates(sent: pb.Rates) -> Rates:

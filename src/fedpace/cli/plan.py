@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedpace.core.errors import ConfigError
-from fedpace.core.policy import check_steps, step_size
+from fedpace.core.errors import Checked, ConfigError, Count, NonNegative, Positive
+from fedpace.core.policy import step_size
 from fedpace.planning.coopt import CooptPlan, plan_coopt, plan_gpu, plan_uniform
 from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
 from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
@@ -43,7 +43,7 @@ CsvPath = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class DeadlinesFile:
+class DeadlinesFile(Checked):
     """A problem for `fedpace plan deadlines`; `users` and `constants` are tables."""
 
     budget_s: float
@@ -51,9 +51,9 @@ class DeadlinesFile:
     users: DeadlineUsers
     constants: DeadlineConstants
     name: str = "Deadlines"
-    rounds: int | None = None
-    lr: float | None = None
-    decay: float | None = None
+    rounds: Count | None = None
+    lr: Positive | None = None
+    decay: NonNegative | None = None
     steps: tuple[float, ...] | None = None
     local_steps: int = 1
     choose_rounds: bool = False
@@ -61,21 +61,17 @@ class DeadlinesFile:
     scale_max: float | None = None
     rate_min: float | None = None
 
-    def __post_init__(self) -> None:
+    def _check_rest(self) -> None:
         by_rule = {name: getattr(self, name) for name in ("rounds", "lr", "decay")}
         given = [name for name, value in by_rule.items() if value is not None]
         if self.steps is not None and given:
             raise ConfigError(
                 f"steps are given, and so is {given[0]}; set steps, or rounds and lr, not both"
             )
-        if self.steps is None:
-            if self.rounds is None or self.lr is None:
-                raise ConfigError(
-                    f"rounds is {self.rounds} and lr {self.lr}; set both, or the steps of all rounds"
-                )
-            if self.rounds < 1:
-                raise ConfigError(f"rounds is {self.rounds}; set it to 1 or more")
-            check_steps(self.lr, self.decay or 0.0)
+        if self.steps is None and (self.rounds is None or self.lr is None):
+            raise ConfigError(
+                f"rounds is {self.rounds} and lr {self.lr}; set both, or the steps of all rounds"
+            )
 
     @property
     def problem(self) -> DeadlineProblem:

@@ -14,33 +14,24 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fedpace.core.commands import GLOBAL, TOLERANCE, Aggregate, Blend, Cancel, Command, Probe, Train
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError, NonNegative, Positive
 from fedpace.core.events import Arrived, Event, Failed, Joined, Profiled
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Checked):
     """Limits of a run, and what things cost. None: no limit."""
 
-    time_s: Annotated[float | None, "seconds of the run's clock that the run may take"] = None
-    money: Annotated[float | None, "what the run may cost, in any unit"] = None
+    time_s: Annotated[Positive | None, "seconds of the run's clock that the run may take"] = None
+    money: Annotated[Positive | None, "what the run may cost, in any unit"] = None
     sample_cost: Annotated[
-        tuple[float, ...], "of each sample that is trained on: one number, or one a client"
+        tuple[NonNegative, ...], "of each sample that is trained on: one number, or one a client"
     ] = (0.0,)
-    round_cost: Annotated[float, "of each round (new version of the global model)"] = 0.0
+    round_cost: Annotated[NonNegative, "of each round (new version of the global model)"] = 0.0
 
-    def __post_init__(self) -> None:
-        for name in ("time_s", "money"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{name} is {value}; set it above 0")
+    def _check_rest(self) -> None:
         if not self.sample_cost:
             raise ConfigError("sample_cost is empty; give one number, or one a client")
-        for cost in self.sample_cost:
-            if not 0 <= cost < math.inf:
-                raise ConfigError(f"sample_cost has {cost}; costs are finite, and 0 or more")
-        if not 0 <= self.round_cost < math.inf:
-            raise ConfigError(f"round_cost is {self.round_cost}; costs are finite, and 0 or more")
         if self.money is not None and not self.charges:
             raise ConfigError(
                 f"money is {self.money:g}, but nothing has a price; set sample_cost or round_cost"

@@ -1,12 +1,14 @@
-"""The family of errors: who made the mistake decides the type.
+"""The family of errors: who made the mistake decides the type; and settings that check themselves.
 
 A message says what was wrong, what was expected and what to do about it.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 
 class FedpaceError(Exception):
@@ -43,13 +45,68 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"there is no {kind} {name!r}{hint}; known are {', '.join(names) or 'none'}")
 
 
-def check_choices(settings: Any) -> None:
-    """ConfigError unless every field of a Literal type has one of its values."""
-    for name, hint in get_type_hints(type(settings)).items():
-        value = getattr(settings, name)
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            *others, last = get_args(hint)
-            raise ConfigError(f"{name} is {value!r}; set it to {', '.join(others)} or {last}")
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A limit on a setting, part of its type: words that go on from "set it", and a test.
+
+    NaN passes no test that compares.
+    """
+
+    words: str
+    test: Callable[[Any], bool]
+
+
+Count = Annotated[int, Allowed("to 1 or more", lambda value: value >= 1)]
+Natural = Annotated[int, Allowed("to 0 or more", lambda value: value >= 0)]
+Positive = Annotated[float, Allowed("above 0", lambda value: 0 < value < math.inf)]
+NonNegative = Annotated[float, Allowed("to 0 or more", lambda value: 0 <= value < math.inf)]
+OneOrMore = Annotated[float, Allowed("to 1 or more", lambda value: 1 <= value < math.inf)]
+Fraction = Annotated[float, Allowed("above 0, and to 1 at most", lambda value: 0 < value <= 1)]
+BelowOne = Annotated[float, Allowed("in [0, 1)", lambda value: 0 <= value < 1)]
+
+
+def between(least: float, most: float) -> Allowed:
+    """The limits of a closed interval."""
+    return Allowed(f"between {least:g} and {most:g}", lambda value: least <= value <= most)
+
+
+def check(name: str, value: Any, kind: Any) -> None:
+    """ConfigError unless a value, or every entry of a tuple, is allowed by a type. None always is."""
+    verb, values = ("has", value) if isinstance(value, tuple) else ("is", (value,))
+    for limit in _limits(kind):
+        for one in values:
+            if one is not None and not limit.test(one):
+                finite = ", and finite" if one == math.inf else ""
+                raise ConfigError(f"{name} {verb} {one!r}; set it {limit.words}{finite}")
+
+
+class Checked:
+    """Base of settings, frozen dataclasses: the types of their fields say which values are allowed."""
+
+    __slots__ = ()
+    TABLE: ClassVar[str] = ""
+    """Comes before the names of fields in errors."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            check(self.TABLE + name, getattr(self, name), hint)
+        self._check_rest()
+
+    def _check_rest(self) -> None:
+        """ConfigError for what no type of a field says: one is empty, two contradict each other."""
+
+
+def _limits(kind: Any) -> Iterator[Allowed]:
+    """Limits in a type, in the arms of a union and in the entries of a tuple."""
+    if get_origin(kind) is Literal:
+        choices = get_args(kind)
+        *others, last = choices
+        yield Allowed(f"to {', '.join(others)} or {last}", lambda value: value in choices)
+    elif get_origin(kind) is not Mapping:
+        for part in get_args(kind):
+            if isinstance(part, Allowed):
+                yield part
+            yield from _limits(part)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ handler per event) and answers with commands. Its state may depend on nothing bu
 context and the events so far: feeding a journal's events to a fresh policy gives its commands.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,7 +14,7 @@ import numpy as np
 from fedpace.core.books import Books
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command, Work
-from fedpace.core.errors import ConfigError, PolicyError
+from fedpace.core.errors import Checked, Count, NonNegative, PolicyError, Positive
 from fedpace.core.events import (
     Arrived,
     Event,
@@ -39,16 +38,8 @@ def step_size(lr: float, decay: float, version: int) -> float:
     return lr / (1 + decay * version)
 
 
-def check_steps(lr: float, decay: float) -> None:
-    """Refuse a learning rate or decay that no training can have."""
-    if not (math.isfinite(lr) and lr > 0):
-        raise ConfigError(f"lr is {lr}; set it above 0")
-    if not (math.isfinite(decay) and decay >= 0):
-        raise ConfigError(f"decay is {decay}; set it to 0 (constant) or more")
-
-
 @dataclass(frozen=True, slots=True)
-class Context:
+class Context(Checked):
     """Facts about the run that every policy is told once.
 
     clients: size of the fleet; batch_size, epochs, steps: the run's local training defaults, steps
@@ -58,24 +49,17 @@ class Context:
     """
 
     seed: int
-    clients: int
+    clients: Count
     model: ModelProfile
-    batch_size: int
-    epochs: int = 1
-    slack: float = 0.0
-    steps: int | None = None
-    lr: float = 0.05
-    decay: float = 0.0
+    batch_size: Count
+    epochs: Count = 1
+    slack: NonNegative = 0.0
+    steps: Count | None = None
+    lr: Positive = 0.05
+    decay: NonNegative = 0.0
     budget: Budget = field(default_factory=Budget)
 
-    def __post_init__(self) -> None:
-        for name in ("clients", "batch_size", "epochs", "steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}; it must be at least 1")
-        if not self.slack >= 0:
-            raise ConfigError(f"slack is {self.slack}; it must not be negative")
-        check_steps(self.lr, self.decay)
+    def _check_rest(self) -> None:
         self.budget.check(self.clients)
 
     def work(self, epochs: int | None = None) -> Work:

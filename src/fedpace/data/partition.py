@@ -9,16 +9,16 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedpace.core.errors import ConfigError, check_choices
+from fedpace.core.errors import Checked, ConfigError, Count
 from fedpace.core.random import keyed as seeds
 from fedpace.data.dataset import Labels
 from fedpace.data.divide import check_feasible
 from fedpace.data.shares import Share, Shares
-from fedpace.data.skews import by_class, check_alpha, check_classes, dirichlet, dual_dirichlet
+from fedpace.data.skews import Concentration, by_class, check_classes, dirichlet, dual_dirichlet
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSettings:
+class PartitionSettings(Checked):
     """Partition of the training set among clients."""
 
     kind: Annotated[
@@ -27,33 +27,23 @@ class PartitionSettings:
         "dual-dirichlet: sizes and classes drawn apart",
     ] = "dirichlet"
     alpha: Annotated[
-        float | None,
+        Concentration | None,
         "dirichlet, dual-dirichlet: concentration of the draw of classes; smaller is more skewed; "
         "unset: 0.1, dual-dirichlet 0.5",
     ] = None
-    min_samples: Annotated[int, "fewest samples a client gets"] = 10
+    min_samples: Annotated[Count, "fewest samples a client gets"] = 10
     min_classes: Annotated[
-        int | None, "class: fewest classes a client gets; unset: 5, from 10 clients on 3"
+        Count | None, "class: fewest classes a client gets; unset: 5, from 10 clients on 3"
     ] = None
     max_classes: Annotated[
-        int | None, "class: most classes a client gets; unset: 6, from 10 clients on 5"
+        Count | None, "class: most classes a client gets; unset: 6, from 10 clients on 5"
     ] = None
     size_alpha: Annotated[
-        float | None,
+        Concentration | None,
         "dual-dirichlet: concentration of the draw of sizes; unset: the number of clients",
     ] = None
 
-    def __post_init__(self) -> None:
-        check_choices(self)
-        for name in ("alpha", "size_alpha"):
-            if getattr(self, name) is not None:
-                check_alpha(name, getattr(self, name))
-        if self.min_samples < 1:
-            raise ConfigError(f"min_samples is {self.min_samples}; set it to 1 or more")
-        for name in ("min_classes", "max_classes"):
-            number = getattr(self, name)
-            if number is not None and number < 1:
-                raise ConfigError(f"{name} is {number}; set it to 1 or more")
+    def _check_rest(self) -> None:
         if self.min_classes is not None and self.max_classes is not None:
             check_classes(self.min_classes, self.max_classes)
 

@@ -5,11 +5,12 @@ ICLR 2024, appendix D.1).
 """
 
 import math
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Allowed, ConfigError, Count, check
 from fedpace.data.dataset import Labels
 from fedpace.data.divide import Floats, check_feasible, divide_by_proportions
 from fedpace.data.shares import Shares
@@ -17,6 +18,13 @@ from fedpace.data.shares import Shares
 TRIES = 100
 MEAN, SPREAD = 10.0, 3.0  # mu and sigma of appendix D.1.1
 LEAST_ALPHA, MOST_ALPHA = 1e-300, 1e300  # beyond them a Dirichlet draw is all zeros
+Concentration = Annotated[
+    float,
+    Allowed(
+        f"between {LEAST_ALPHA:g} and {MOST_ALPHA:g}, such as 0.1",
+        lambda alpha: LEAST_ALPHA <= alpha <= MOST_ALPHA,
+    ),
+]
 
 
 def dirichlet(
@@ -33,7 +41,7 @@ def dirichlet(
     Differs: the common code of this recipe gives nothing more to a client that already holds
     N / clients samples. That evens out the sizes, which are part of the skew, so it is not done.
     """
-    check_alpha("alpha", alpha)
+    check("alpha", alpha, Concentration)
     check_feasible(len(labels), clients, min_samples)
     classes = len(np.unique(labels))
     proportions = rng.dirichlet(np.full(clients, alpha), size=classes)
@@ -102,8 +110,8 @@ def dual_dirichlet(
     Differs: clients below `min_samples` are topped up; the paper sets no minimum.
     """
     size_alpha = float(clients) if size_alpha is None else size_alpha
-    check_alpha("size_alpha", size_alpha)
-    check_alpha("alpha", alpha)
+    check("size_alpha", size_alpha, Concentration)
+    check("alpha", alpha, Concentration)
     check_feasible(len(labels), clients, min_samples)
     _, sizes = np.unique(labels, return_counts=True)
     client_wts = rng.dirichlet(np.full(clients, size_alpha / clients))  # lines 2, 5, 7
@@ -116,18 +124,9 @@ def dual_dirichlet(
     return divide_by_proportions(labels, proportions, rng, min_samples)
 
 
-def check_alpha(name: str, alpha: float) -> None:
-    """ConfigError unless a Dirichlet distribution can be drawn with it."""
-    if not LEAST_ALPHA <= alpha <= MOST_ALPHA:
-        raise ConfigError(
-            f"{name} is {alpha}; set it between {LEAST_ALPHA:g} and {MOST_ALPHA:g}, such as 0.1"
-        )
-
-
 def check_classes(least: int, most: int) -> None:
     """ConfigError unless a number of classes can lie between the two."""
-    if least < 1:
-        raise ConfigError(f"min_classes is {least}; set it to 1 or more")
+    check("min_classes", least, Count)
     if least > most:
         raise ConfigError(
             f"min_classes is {least}, but max_classes is {most}; set min_classes to {most} at most, "

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedpace.core.commands import TOLERANCE
-from fedpace.core.errors import ConfigError, check_choices
+from fedpace.core.errors import Checked, ConfigError, Count, NonNegative, Positive, between
 from fedpace.core.random import keyed as seeds
 from fedpace.data.dataset import Labels
 from fedpace.data.shares import Counts, Share, Shares
@@ -25,7 +25,7 @@ WIDEST = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSettings:
+class StreamSettings(Checked):
     """Arrival of data at clients during a run. Numbers of samples are each client's."""
 
     arrival: Annotated[
@@ -44,37 +44,27 @@ class StreamSettings:
         "what `every` counts: rounds (versions of the global model), or seconds of the run's clock",
     ] = "rounds"
     initial: Annotated[int, "samples at the start"] = 100
-    amount: Annotated[int, "samples that arrive at a time"] = 50
-    every: Annotated[float, "rounds or seconds between arrivals; burst: until the burst"] = 1.0
-    trickle: Annotated[float, "burst: samples that arrive in each round or second besides"] = 0.0
+    amount: Annotated[Count, "samples that arrive at a time"] = 50
+    every: Annotated[Positive, "rounds or seconds between arrivals; burst: until the burst"] = 1.0
+    trickle: Annotated[NonNegative, "burst: samples that arrive in each round or second besides"] = 0.0
     spread: Annotated[
         float,
+        between(0, WIDEST),
         "random: how much rates differ between clients, and as much again from one `every` to the "
         "next (sd of the log); 0: one Poisson process",
     ] = 0.5
-    buffer: Annotated[int | None, "most samples that are kept; unset: all"] = None
+    buffer: Annotated[Count | None, "most samples that are kept; unset: all"] = None
     keep: Annotated[
         Literal["reservoir", "random", "fifo"],
         "reservoir: every sample that came is kept with the same chance; random: a new one replaces "
         "any; fifo: the newest are kept",
     ] = "reservoir"
 
-    def __post_init__(self) -> None:
-        check_choices(self)
+    def _check_rest(self) -> None:
         if self.initial < 1:
             raise ConfigError(
                 f"initial is {self.initial}, but a client cannot train on nothing; set it to 1 or more"
             )
-        if self.amount < 1:
-            raise ConfigError(f"amount is {self.amount}; set it to 1 or more")
-        if not 0 < self.every < math.inf:
-            raise ConfigError(f"every is {self.every}; set it above 0")
-        if not 0 <= self.trickle < math.inf:
-            raise ConfigError(f"trickle is {self.trickle}; set it to 0 or more")
-        if not 0 <= self.spread <= WIDEST:
-            raise ConfigError(f"spread is {self.spread}; set it between 0 and {WIDEST:g}")
-        if self.buffer is not None and self.buffer < 1:
-            raise ConfigError(f"buffer is {self.buffer}; set it to 1 or more")
 
 
 def make_stream(settings: StreamSettings, samples: Sequence[int], seed: int) -> "Stream | None":

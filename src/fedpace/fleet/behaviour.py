@@ -3,27 +3,34 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fedpace.core.errors import ConfigError, check_choices
-from fedpace.fleet.checks import check_not_negative, check_positive
+from fedpace.core.errors import Allowed, Checked, ConfigError, NonNegative, Positive, between
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behaviour(Checked):
     """Settings that every kind of fleet has; by default devices are steady and always there."""
 
-    jitter: Annotated[float, "relative spread of a task's compute time (normal, kept positive)"] = 0.0
-    drift: Annotated[float, "probability that a client is drawn anew before a task"] = 0.0
-    dropout: Annotated[float, "probability that a client drops out in the middle of a task"] = 0.0
+    jitter: Annotated[
+        NonNegative, "relative spread of a task's compute time (normal, kept positive)"
+    ] = 0.0
+    drift: Annotated[float, between(0, 1), "probability that a client is drawn anew before a task"] = (
+        0.0
+    )
+    dropout: Annotated[
+        float,
+        Allowed("to 0 or more, and below 1 or no task would finish", lambda value: 0 <= value < 1),
+        "probability that a client drops out in the middle of a task",
+    ] = 0.0
     presence: Annotated[
         Literal["always", "on-off", "trace"],
         "always; on-off: exponential times online and offline; trace: intervals from presence_file",
     ] = "always"
-    mean_on_s: Annotated[float, "on-off: mean seconds that a client stays online"] = 3600.0
-    mean_off_s: Annotated[float, "on-off: mean seconds that a client stays offline"] = 3600.0
+    mean_on_s: Annotated[Positive, "on-off: mean seconds that a client stays online"] = 3600.0
+    mean_off_s: Annotated[Positive, "on-off: mean seconds that a client stays offline"] = 3600.0
     presence_file: Annotated[
         str | None, "trace: CSV (or .gz) with client, active_from_s, active_to_s, finish_time_s"
     ] = None
-    latency_s: Annotated[float, "seconds that every transfer takes besides its bytes"] = 0.0
+    latency_s: Annotated[NonNegative, "seconds that every transfer takes besides its bytes"] = 0.0
     free_links: Annotated[bool, "transfers take no time at all"] = False
     free_download: Annotated[bool, "receiving the model takes no time, as in TimelyFL's paper"] = False
     free_probe: Annotated[bool, "probing takes no time, as in TimelyFL's paper"] = False
@@ -36,18 +43,7 @@ class Behaviour:
         "its cost (ADEL-FL); probes and the speeds that clients report keep the expected times",
     ] = "steady"
 
-    def __post_init__(self) -> None:
-        check_not_negative("jitter", self.jitter)
-        check_not_negative("latency_s", self.latency_s)
-        check_positive("mean_on_s", self.mean_on_s)
-        check_positive("mean_off_s", self.mean_off_s)
-        if not 0 <= self.drift <= 1:
-            raise ConfigError(f"drift is {self.drift}; a probability lies between 0 and 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(
-                f"dropout is {self.dropout}; set it to 0 or more, and below 1 or no task would finish"
-            )
-        check_choices(self)
+    def _check_rest(self) -> None:
         if self.presence == "trace" and self.presence_file is None:
             raise ConfigError(
                 "presence is 'trace', but presence_file is not set; name the trace's file"

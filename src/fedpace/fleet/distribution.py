@@ -7,17 +7,16 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedpace.core.errors import ConfigError, check_choices
+from fedpace.core.errors import Checked, ConfigError, Count, NonNegative, Positive, check
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
-from fedpace.fleet.checks import check_at_least_one, check_clients, check_not_negative, check_positive
 from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Fleet, Floats, build_fleet
 
 WIDEST_LOG = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(Checked):
     """The distribution of one positive quantity.
 
     normal: sd = spread * mean, drawn again until positive; lognormal: spread is the sd of the log;
@@ -27,13 +26,12 @@ class Draw:
     kind: Annotated[
         Literal["constant", "normal", "lognormal", "exponential", "uniform"], "the distribution"
     ] = "constant"
-    mean: Annotated[float, "its mean (of a normal: before negative draws are rejected)"] = 1.0
-    spread: Annotated[float, "normal, uniform: relative to the mean; lognormal: sd of the log"] = 0.0
+    mean: Annotated[Positive, "its mean (of a normal: before negative draws are rejected)"] = 1.0
+    spread: Annotated[
+        NonNegative, "normal, uniform: relative to the mean; lognormal: sd of the log"
+    ] = 0.0
 
-    def __post_init__(self) -> None:
-        check_positive("mean", self.mean)
-        check_not_negative("spread", self.spread)
-        check_choices(self)
+    def _check_rest(self) -> None:
         # Beyond these a uniform draw is negative, and a lognormal one leaves the range of floats.
         most = {"uniform": 1.0, "lognormal": WIDEST_LOG, "normal": math.inf}.get(self.kind, 0.0)
         if self.spread > most:
@@ -68,7 +66,7 @@ def _raw(spec: Draw, size: int, rng: np.random.Generator) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class DistributionSettings:
+class DistributionSettings(Checked):
     """Distributions of compute and links; the defaults have the phone trace's mean and spread."""
 
     compute_s: Annotated[Draw, "seconds to train the full model on `per_samples` samples"] = Draw(
@@ -77,10 +75,7 @@ class DistributionSettings:
     down_mbps: Annotated[Draw, "download, megabits a second"] = Draw("lognormal", 14.2, 1.14)
     up_mbps: Annotated[Draw, "upload, megabits a second"] = Draw("lognormal", 14.2, 1.14)
     behaviour: Annotated[Behaviour, "jitter, drift, dropout, presence"] = STEADY
-    per_samples: Annotated[int, "samples that compute_s is for: 64 for seconds a batch of 64"] = 1
-
-    def __post_init__(self) -> None:
-        check_at_least_one("per_samples", self.per_samples)
+    per_samples: Annotated[Count, "samples that compute_s is for: 64 for seconds a batch of 64"] = 1
 
 
 class Distribution:
@@ -91,7 +86,7 @@ class Distribution:
     @staticmethod
     def build(settings: DistributionSettings, clients: int, seed: int) -> Fleet:
         """A fleet of `clients` devices; the same for the same seed."""
-        check_clients(clients)
+        check("clients", clients, Count)
         compute_s = draw_positive(settings.compute_s, clients, seeds.generator(seed, "fleet.compute"))
         return build_fleet(
             compute_s / settings.per_samples,

@@ -1,14 +1,14 @@
 """Devices given number by number."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import numpy as np
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError, Count, Positive, check
 from fedpace.fleet.behaviour import STEADY, Behaviour
-from fedpace.fleet.checks import check_at_least_one, check_clients, check_positive
 from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Changes, Fleet, Floats, build_fleet
 
 
@@ -24,26 +24,28 @@ class SpeedChange:
         change = f"the change of client {self.client} in its task {self.task}"
         if self.client < 0 or self.task < 0:
             raise ConfigError(f"{change} is impossible; clients and their tasks count from 0")
-        check_positive(f"compute_s in {change}", self.compute_s)
+        if not 0 < self.compute_s < math.inf:
+            raise ConfigError(
+                f"compute_s in {change} is {self.compute_s}; set it to a finite number above 0"
+            )
 
 
 @dataclass(frozen=True, slots=True)
-class ExplicitSettings:
+class ExplicitSettings(Checked):
     """One number a client, or one for all. With free links, those may be left out."""
 
     compute_s: Annotated[tuple[float, ...], "seconds to train the full model on `per_samples` samples"]
     down_mbps: Annotated[tuple[float, ...], "download, megabits a second"] = ()
     up_mbps: Annotated[tuple[float, ...], "upload, megabits a second"] = ()
     behaviour: Annotated[Behaviour, "jitter, drift, dropout, presence"] = STEADY
-    per_samples: Annotated[int, "samples that compute_s is for: 64 for seconds a batch of 64"] = 1
+    per_samples: Annotated[Count, "samples that compute_s is for: 64 for seconds a batch of 64"] = 1
     changes: Annotated[
         tuple[SpeedChange, ...],
         "other speeds from a task on, such as { client = 2, task = 1, compute_s = 12.0 }; a client's "
         "tasks count from 0",
     ] = ()
 
-    def __post_init__(self) -> None:
-        check_at_least_one("per_samples", self.per_samples)
+    def _check_rest(self) -> None:
         links_needed = not self.behaviour.free_links
         for name, needed in (
             ("compute_s", True),
@@ -53,7 +55,7 @@ class ExplicitSettings:
             if needed and not getattr(self, name):
                 raise ConfigError(f"{name} is empty; give one number a client, or one for all")
         for client, compute_s in enumerate(self.compute_s):
-            check_positive(f"compute_s of client {client}", compute_s)
+            check(f"compute_s of client {client}", compute_s, Positive)
 
 
 class Explicit:
@@ -64,7 +66,7 @@ class Explicit:
     @staticmethod
     def build(settings: ExplicitSettings, clients: int, seed: int) -> Fleet:
         """A fleet of `clients` devices; the seed matters only for their behaviour."""
-        check_clients(clients)
+        check("clients", clients, Count)
         sample_s = _spread("compute_s", settings.compute_s, clients) / settings.per_samples
         down = _spread("down_mbps", settings.down_mbps or (np.inf,), clients) * BYTES_S_PER_MBPS
         up = _spread("up_mbps", settings.up_mbps or (np.inf,), clients) * BYTES_S_PER_MBPS

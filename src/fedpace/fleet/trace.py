@@ -10,10 +10,9 @@ from typing import Annotated
 
 import numpy as np
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError, Count, Positive, check
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
-from fedpace.fleet.checks import check_clients, check_positive
 from fedpace.fleet.fleet import Fleet, Floats, build_fleet
 from fedpace.fleet.tables import read_table
 
@@ -21,21 +20,17 @@ BYTES_S_PER_KBPS = 1000 / 8
 
 
 @dataclass(frozen=True, slots=True)
-class PhonesSettings:
+class PhonesSettings(Checked):
     """A trace of phones, and factors from its numbers to those of training this model."""
 
     file: Annotated[
         str | None,
         "CSV (or .gz) with computation_ms_per_sample and communication_kbps; unset: 500 shipped phones",
     ] = None
-    training_factor: Annotated[float, "time of a training step over that of inference"] = 3.0
-    speed_scale: Annotated[float, "multiplies seconds a sample: below 1 for a lighter model"] = 1.0
-    link_scale: Annotated[float, "multiplies bandwidth, down and up"] = 1.0
+    training_factor: Annotated[Positive, "time of a training step over that of inference"] = 3.0
+    speed_scale: Annotated[Positive, "multiplies seconds a sample: below 1 for a lighter model"] = 1.0
+    link_scale: Annotated[Positive, "multiplies bandwidth, down and up"] = 1.0
     behaviour: Annotated[Behaviour, "jitter, drift, dropout, presence"] = STEADY
-
-    def __post_init__(self) -> None:
-        for name in ("training_factor", "speed_scale", "link_scale"):
-            check_positive(name, getattr(self, name))
 
 
 class Phones:
@@ -50,7 +45,7 @@ class Phones:
     @staticmethod
     def build(settings: PhonesSettings, clients: int, seed: int) -> Fleet:
         """A fleet of `clients` phones; the same for the same seed."""
-        check_clients(clients)
+        check("clients", clients, Count)
         phones = read_capacity(_source(settings.file))
         phones[:, 0] *= settings.training_factor * settings.speed_scale
         phones[:, 1] *= settings.link_scale

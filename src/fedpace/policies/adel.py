@@ -14,12 +14,11 @@ from statistics import median
 from typing import Annotated, Literal
 
 from fedpace.core.commands import Finish, Note
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Allowed, Checked, ConfigError, Count, NonNegative, Positive
 from fedpace.core.policy import Context
 from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
 from fedpace.planning.deadlines import DeadlinePlan, choose_rounds, fitting_rounds, plan_deadlines
 from fedpace.policies.shared.answers import Estimate
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.layered import Averaging, Layered, LayeredRound, Times
 
 _INSTEAD: dict[str, str] = {
@@ -30,38 +29,33 @@ _INSTEAD: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantSettings:
+class ConstantSettings(Checked):
     """Constants of the loss; only noise / gradient and convexity shape the plan of given rounds."""
 
-    gradient: Annotated[float | None, "G: root mean squared gradient norm; default: measured"] = None
-    noise: Annotated[float | None, "sigma: of one sample's gradient; default: measured"] = None
-    smoothness: Annotated[float | None, "L_s; default: measured"] = None
-    convexity: Annotated[float, "mu; 0: no round forgets an earlier one"] = 0.0
-    heterogeneity: Annotated[float, "Gamma, the gap between the clients' optima"] = 0.0
-    distance: Annotated[float, "D0: squared, from the first model to the optimum"] = 1.0
+    gradient: Annotated[Positive | None, "G: root mean squared gradient norm; default: measured"] = None
+    noise: Annotated[NonNegative | None, "sigma: of one sample's gradient; default: measured"] = None
+    smoothness: Annotated[NonNegative | None, "L_s; default: measured"] = None
+    convexity: Annotated[NonNegative, "mu; 0: no round forgets an earlier one"] = 0.0
+    heterogeneity: Annotated[NonNegative, "Gamma, the gap between the clients' optima"] = 0.0
+    distance: Annotated[NonNegative, "D0: squared, from the first model to the optimum"] = 1.0
     factors: Annotated[
         Mapping[Literal["gradient", "noise", "smoothness"], float],
         "multiply what was measured, such as { noise = 2.0 }: how much does the plan depend on it?",
     ] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name in ("gradient", "noise", "smoothness", "convexity", "heterogeneity", "distance"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ConfigError(f"{name} is {value}; set it to 0 or more")
-        if self.gradient == 0:
-            raise ConfigError("gradient is 0; set it above 0")
+    def _check_rest(self) -> None:
         for name, factor in self.factors.items():
             if not (math.isfinite(factor) and factor > 0):
                 raise ConfigError(f"factors.{name} is {factor}; set it above 0")
 
 
 @dataclass(frozen=True, slots=True)
-class ADELSettings:
+class ADELSettings(Checked):
     budget_s: Annotated[
-        float | None, "T_tot: seconds that training may take in all; default: the run's budget.time_s"
+        Positive | None,
+        "T_tot: seconds that training may take in all; default: the run's budget.time_s",
     ] = None
-    rounds: Annotated[int, "R: rounds that the budget is for, the warm-up not counted"] = 100
+    rounds: Annotated[Count, "R: rounds that the budget is for, the warm-up not counted"] = 100
     choose_rounds: Annotated[
         bool, "as many of `rounds` as give the smallest bound; needs convexity and distance"
     ] = False
@@ -71,17 +65,15 @@ class ADELSettings:
         "whole model, or nobody would ever reach its first layers; auto: found out",
     ] = "auto"
     constants: Annotated[ConstantSettings, "of the loss"] = field(default_factory=ConstantSettings)
-    tolerance: Annotated[float, "plan anew when a speed has changed by this share"] = 0.1
-    warm_up: Annotated[float, "share of the budget after which the warm-up stops waiting"] = 0.05
+    tolerance: Annotated[NonNegative, "plan anew when a speed has changed by this share"] = 0.1
+    warm_up: Annotated[
+        float,
+        Allowed("above 0 and below 1", lambda value: 0 < value < 1),
+        "share of the budget after which the warm-up stops waiting",
+    ] = 0.05
     averaging: Annotated[Averaging, "weigh, cap, smoothing"] = field(default_factory=Averaging)
 
-    def __post_init__(self) -> None:
-        if self.budget_s is not None and not 0 < self.budget_s < math.inf:
-            raise ConfigError(f"budget_s is {self.budget_s}; set it above 0")
-        at_least("rounds", self.rounds, 1)
-        at_least("tolerance", self.tolerance, 0)
-        if not 0 < self.warm_up < 1:
-            raise ConfigError(f"warm_up is {self.warm_up}; it is a share, set it between 0 and 1")
+    def _check_rest(self) -> None:
         if self.choose_rounds and not (self.constants.convexity > 0 and self.constants.distance > 0):
             raise ConfigError(
                 "choose_rounds needs constants.convexity and constants.distance above 0: without them "

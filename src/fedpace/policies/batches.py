@@ -10,18 +10,14 @@ from statistics import mean
 from typing import Annotated
 
 from fedpace.core.commands import Finish
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Allowed, Checked, Count
 from fedpace.core.policy import Context
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.stepped import Stepped, SteppedRound
 
 
 @dataclass(frozen=True, slots=True)
-class RoundsSettings:
-    rounds: Annotated[int | None, "end after so many; default: the run's stop says when"] = None
-
-    def __post_init__(self) -> None:
-        at_least("rounds", self.rounds, 1)
+class RoundsSettings(Checked):
+    rounds: Annotated[Count | None, "end after so many; default: the run's stop says when"] = None
 
 
 def is_over(rounds: int | None, version: int) -> Finish | None:
@@ -60,18 +56,15 @@ class NoStraggler(Stepped[RoundsSettings]):
 
 
 @dataclass(frozen=True, slots=True)
-class DBFLSettings:
-    rounds: Annotated[int | None, "end after so many; default: the run's stop says when"] = None
-    start: Annotated[int | None, "batch of the first round; default: a tenth of the run's"] = None
-    factor: Annotated[float, "a batch is this many times that of the round before"] = 1.1
-    most: Annotated[int | None, "largest batch; default: what a client holds"] = None
-
-    def __post_init__(self) -> None:
-        at_least("rounds", self.rounds, 1)
-        at_least("start", self.start, 1)
-        at_least("most", self.most, 1)
-        if not 1 <= self.factor < 100:
-            raise ConfigError(f"factor is {self.factor}; set it to 1 or more, and below 100")
+class DBFLSettings(Checked):
+    rounds: Annotated[Count | None, "end after so many; default: the run's stop says when"] = None
+    start: Annotated[Count | None, "batch of the first round; default: a tenth of the run's"] = None
+    factor: Annotated[
+        float,
+        Allowed("to 1 or more, and below 100", lambda value: 1 <= value < 100),
+        "a batch is this many times that of the round before",
+    ] = 1.1
+    most: Annotated[Count | None, "largest batch; default: what a client holds"] = None
 
 
 class DBFL(Stepped[DBFLSettings]):

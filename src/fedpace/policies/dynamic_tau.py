@@ -17,31 +17,22 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fedpace.core.commands import Finish
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, Count, OneOrMore, Positive
 from fedpace.core.policy import Context
 from fedpace.policies.batches import is_over
 from fedpace.policies.shared.answers import Estimate
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.estimates import MEASURED, LossEstimates, weighted
 from fedpace.policies.shared.stepped import Stepped, SteppedRound
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicTauSettings:
-    rounds: Annotated[int | None, "end after so many; default: the run's stop says when"] = None
-    tau_max: Annotated[int, "most local steps of a round"] = 50
-    growth: Annotated[float, "tau grows by this factor from round to round, at most"] = 10.0
+class DynamicTauSettings(Checked):
+    rounds: Annotated[Count | None, "end after so many; default: the run's stop says when"] = None
+    tau_max: Annotated[Count, "most local steps of a round"] = 50
+    growth: Annotated[OneOrMore, "tau grows by this factor from round to round, at most"] = 10.0
     phi: Annotated[
-        float, "control parameter: the larger, the fewer local steps; 5e-5 for deep networks"
+        Positive, "control parameter: the larger, the fewer local steps; 5e-5 for deep networks"
     ] = 0.025
-
-    def __post_init__(self) -> None:
-        at_least("rounds", self.rounds, 1)
-        at_least("tau_max", self.tau_max, 1)
-        if not 1 <= self.growth < math.inf:
-            raise ConfigError(f"growth is {self.growth}; set it to 1 or more")
-        if not 0 < self.phi < math.inf:
-            raise ConfigError(f"phi is {self.phi}; set it above 0")
 
 
 def drift(tau: int, step: float, smoothness: float, divergence: float) -> float:

@@ -14,40 +14,32 @@ from statistics import median
 from typing import Annotated, Literal
 
 from fedpace.core.commands import Finish, Note
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError, Count, NonNegative
 from fedpace.core.policy import Context
 from fedpace.planning.coopt import fitting_rounds, plan_next, plan_uniform
 from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
 from fedpace.policies.batches import is_over
 from fedpace.policies.shared.answers import Estimate
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.estimates import MEASURED, LossEstimates
 from fedpace.policies.shared.stepped import Stepped, SteppedRound
 
 
 @dataclass(frozen=True, slots=True)
-class DynamiteSettings:
-    rounds: Annotated[int, "K: rounds that the budgets are for"] = 100
-    tau_max: Annotated[int, "most local steps of a round"] = 50
-    tau: Annotated[int | None, "local steps of every round (ablation: static tau); default: chosen"] = (
-        None
-    )
+class DynamiteSettings(Checked):
+    rounds: Annotated[Count, "K: rounds that the budgets are for"] = 100
+    tau_max: Annotated[Count, "most local steps of a round"] = 50
+    tau: Annotated[
+        Count | None, "local steps of every round (ablation: static tau); default: chosen"
+    ] = None
     batches: Annotated[
         Literal["fitted", "uniform"], "a batch size for each client, or one for all (ablation)"
     ] = "fitted"
     estimate_every: Annotated[
-        int, "clients estimate in every so many rounds, which takes them time; the paper: 1"
+        Count, "clients estimate in every so many rounds, which takes them time; the paper: 1"
     ] = 1
-    epsilon: Annotated[float, "clients' variances are taken anew when their mean loss grew by more"] = (
-        0.1
-    )
-
-    def __post_init__(self) -> None:
-        at_least("rounds", self.rounds, 1)
-        at_least("tau_max", self.tau_max, 1)
-        at_least("tau", self.tau, 1)
-        at_least("estimate_every", self.estimate_every, 1)
-        at_least("epsilon", self.epsilon, 0)
+    epsilon: Annotated[
+        NonNegative, "clients' variances are taken anew when their mean loss grew by more"
+    ] = 0.1
 
 
 class Dynamite(Stepped[DynamiteSettings]):

@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fedpace.core.commands import Aggregate, Command, Drop
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, Count, Fraction, Natural
 from fedpace.core.events import Arrived, Failed, Joined, Started
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.crew import Crew
 from fedpace.policies.shared.staleness import POLYNOMIAL, Staleness
 
 
 @dataclass(frozen=True, slots=True)
-class FedAsyncSettings:
-    alpha: Annotated[float, "what a fresh update counts, in (0, 1]"] = 0.9
+class FedAsyncSettings(Checked):
+    alpha: Annotated[Fraction, "what a fresh update counts, in (0, 1]"] = 0.9
     staleness: Annotated[Staleness, "what an old update counts"] = POLYNOMIAL
     apply: Annotated[
         Literal["mix", "delta"],
@@ -34,16 +33,9 @@ class FedAsyncSettings:
         Literal["equal", "samples"],
         "equal: all clients alike, as in the paper; samples: by share of the samples online",
     ] = "equal"
-    max_staleness: Annotated[int | None, "drop updates older than this; default: none is"] = None
-    concurrency: Annotated[int | None, "clients that train at any time; default: all"] = None
-    epochs: Annotated[int | None, "local epochs; default: the run's"] = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha <= 1:
-            raise ConfigError(f"alpha is {self.alpha}; set it above 0, and to 1 at most")
-        at_least("max_staleness", self.max_staleness, 0)
-        at_least("concurrency", self.concurrency, 1)
-        at_least("epochs", self.epochs, 1)
+    max_staleness: Annotated[Natural | None, "drop updates older than this; default: none is"] = None
+    concurrency: Annotated[Count | None, "clients that train at any time; default: all"] = None
+    epochs: Annotated[Count | None, "local epochs; default: the run's"] = None
 
 
 class FedAsync(Policy[FedAsyncSettings]):

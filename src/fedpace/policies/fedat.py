@@ -33,33 +33,29 @@ from fedpace.core.commands import (
     SetTimer,
     Train,
 )
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Allowed, Checked, Count, OneOrMore
 from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.tiers import Clients, Tiers
 
 WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True, slots=True)
-class FedATSettings:
-    ratio: Annotated[float, "clients of a tier differ by this factor in time, at most"] = 2.0
+class FedATSettings(Checked):
+    ratio: Annotated[
+        float,
+        Allowed("above 1", lambda value: value > 1),
+        "clients of a tier differ by this factor in time, at most",
+    ] = 2.0
     retier: Annotated[
         bool, "make tiers anew after every round; false: those of the first probe stay"
     ] = True
-    n: Annotated[int | None, "clients of a tier that train in one of its rounds; default: all"] = None
+    n: Annotated[Count | None, "clients of a tier that train in one of its rounds; default: all"] = None
     patience: Annotated[
-        float, "first tiers are made after this many times what the first probe took, at the latest"
+        OneOrMore, "first tiers are made after this many times what the first probe took, at the latest"
     ] = 10.0
-    epochs: Annotated[int | None, "local epochs; default: the run's"] = None
-
-    def __post_init__(self) -> None:
-        if not self.ratio > 1:
-            raise ConfigError(f"ratio is {self.ratio}; set it above 1")
-        at_least("n", self.n, 1)
-        at_least("patience", self.patience, 1)
-        at_least("epochs", self.epochs, 1)
+    epochs: Annotated[Count | None, "local epochs; default: the run's"] = None
 
 
 @dataclass(slots=True)

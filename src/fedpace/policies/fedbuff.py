@@ -10,30 +10,21 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fedpace.core.commands import Aggregate, Command, Drop
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, Count, Natural, Positive
 from fedpace.core.events import Arrived, Failed, Joined, Started
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.crew import Crew
 from fedpace.policies.shared.staleness import POLYNOMIAL, Staleness
 
 
 @dataclass(frozen=True, slots=True)
-class FedBuffSettings:
-    concurrency: Annotated[int | None, "clients that train at any time; default: all"] = None
-    k: Annotated[int | None, "updates in a full buffer; default: half of concurrency"] = None
+class FedBuffSettings(Checked):
+    concurrency: Annotated[Count | None, "clients that train at any time; default: all"] = None
+    k: Annotated[Count | None, "updates in a full buffer; default: half of concurrency"] = None
     staleness: Annotated[Staleness, "what an old update counts"] = POLYNOMIAL
-    max_staleness: Annotated[int | None, "drop updates older than this; default: none is"] = None
-    server_lr: Annotated[float | None, "server learning rate; default: the run's"] = None
-    epochs: Annotated[int | None, "local epochs; default: the run's"] = None
-
-    def __post_init__(self) -> None:
-        at_least("concurrency", self.concurrency, 1)
-        at_least("k", self.k, 1)
-        at_least("max_staleness", self.max_staleness, 0)
-        at_least("epochs", self.epochs, 1)
-        if self.server_lr is not None and not self.server_lr > 0:
-            raise ConfigError(f"server_lr is {self.server_lr}; set it above 0")
+    max_staleness: Annotated[Natural | None, "drop updates older than this; default: none is"] = None
+    server_lr: Annotated[Positive | None, "server learning rate; default: the run's"] = None
+    epochs: Annotated[Count | None, "local epochs; default: the run's"] = None
 
 
 class FedBuff(Policy[FedBuffSettings]):

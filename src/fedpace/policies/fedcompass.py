@@ -25,10 +25,9 @@ from fedpace.core.commands import (
     Train,
     Work,
 )
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError, Count, Fraction, OneOrMore, Positive
 from fedpace.core.events import Arrived, Failed, Joined, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.columns import Columns
 from fedpace.policies.shared.staleness import POLYNOMIAL, Staleness
 
@@ -40,32 +39,25 @@ LEAST_STEP_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class FedCompassSettings:
+class FedCompassSettings(Checked):
     q_min: Annotated[
-        int | None, "fewest local steps of a task, and those of the first; default: a fifth of q_max"
+        Count | None, "fewest local steps of a task, and those of the first; default: a fifth of q_max"
     ] = None
-    q_max: Annotated[int | None, "most local steps of a task; default: the run's steps, else 200"] = (
+    q_max: Annotated[Count | None, "most local steps of a task; default: the run's steps, else 200"] = (
         None
     )
     latest: Annotated[
-        float, "lambda: a group waits this many times what its first task should take"
+        OneOrMore, "lambda: a group waits this many times what its first task should take"
     ] = 1.2
-    alpha: Annotated[float, "what a fresh update counts"] = 0.9
+    alpha: Annotated[Positive, "what a fresh update counts"] = 0.9
     staleness: Annotated[Staleness, "what an old update counts"] = POLYNOMIAL
-    smoothing: Annotated[float, "weight of the last measured speed, in (0, 1]; 1: the last alone"] = 1.0
+    smoothing: Annotated[
+        Fraction, "weight of the last measured speed, in (0, 1]; 1: the last alone"
+    ] = 1.0
     tell_apart: Annotated[
         bool,
         "learn seconds a step and seconds of transfer apart; false: all is compute, as in the paper",
     ] = True
-
-    def __post_init__(self) -> None:
-        at_least("q_min", self.q_min, 1)
-        at_least("q_max", self.q_max, 1)
-        at_least("latest", self.latest, 1)
-        if not self.alpha > 0:
-            raise ConfigError(f"alpha is {self.alpha}; set it above 0")
-        if not 0 < self.smoothing <= 1:
-            raise ConfigError(f"smoothing is {self.smoothing}; set it above 0, and to 1 at most")
 
 
 @dataclass(frozen=True, slots=True)

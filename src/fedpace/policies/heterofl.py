@@ -17,38 +17,30 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedpace.core.commands import TOLERANCE, Work
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError, Count, Natural, Positive
 from fedpace.core.events import Arrived, Rates
 from fedpace.core.model import ModelProfile, Width
 from fedpace.core.policy import Commands, Context
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.columns import Columns
 from fedpace.policies.shared.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
-class HeteroFLSettings:
-    n: Annotated[int | None, "clients whose updates a round waits for; default: all"] = None
+class HeteroFLSettings(Checked):
+    n: Annotated[Count | None, "clients whose updates a round waits for; default: all"] = None
     levels: Annotated[
         tuple[float, ...], "shares of the channels that a client may train, widest first"
     ] = (1.0, 0.5, 0.25, 0.125, 0.0625)
     target_s: Annotated[
-        float | None,
+        Positive | None,
         "a client gets the widest level that it can finish in this time; "
         "default: deadline_s, and without one what the full model takes the median client",
     ] = None
-    deadline_s: Annotated[float | None, "end a round after this time; default: wait for n"] = None
-    quorum: Annotated[int, "updates that a deadline must wait for; 0 allows empty rounds"] = 1
-    epochs: Annotated[int | None, "local epochs; default: the run's"] = None
+    deadline_s: Annotated[Positive | None, "end a round after this time; default: wait for n"] = None
+    quorum: Annotated[Natural, "updates that a deadline must wait for; 0 allows empty rounds"] = 1
+    epochs: Annotated[Count | None, "local epochs; default: the run's"] = None
 
-    def __post_init__(self) -> None:
-        at_least("n", self.n, 1)
-        at_least("quorum", self.quorum, 0)
-        at_least("epochs", self.epochs, 1)
-        for name in ("target_s", "deadline_s"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name} is {value}; set it above 0")
+    def _check_rest(self) -> None:
         falling = all(one > two for one, two in zip(self.levels, self.levels[1:], strict=False))
         if not self.levels or not falling or not all(0 < level <= 1 for level in self.levels):
             raise ConfigError(

@@ -10,25 +10,19 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from fedpace.core.commands import Finish
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, Count, Positive
 from fedpace.core.policy import Context
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.layered import Averaging, Layered, LayeredRound, Times
 
 
 @dataclass(frozen=True, slots=True)
-class SALFSettings:
-    deadline_s: Annotated[float, "seconds that every round lasts"] = 60.0
-    rounds: Annotated[int | None, "end after so many; default: the run's stop says when"] = None
+class SALFSettings(Checked):
+    deadline_s: Annotated[Positive, "seconds that every round lasts"] = 60.0
+    rounds: Annotated[Count | None, "end after so many; default: the run's stop says when"] = None
     times: Annotated[
         Times, "how long layers take: exponential around their cost, steady, or found out (auto)"
     ] = "auto"
     averaging: Annotated[Averaging, "weigh, cap, smoothing"] = field(default_factory=Averaging)
-
-    def __post_init__(self) -> None:
-        if not self.deadline_s > 0:
-            raise ConfigError(f"deadline_s is {self.deadline_s}; set it above 0")
-        at_least("rounds", self.rounds, 1)
 
 
 class SALF(Layered[SALFSettings]):

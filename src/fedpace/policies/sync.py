@@ -10,27 +10,18 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fedpace.core.commands import Work
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, Count, Natural, OneOrMore, Positive
 from fedpace.core.policy import Context
-from fedpace.policies.shared.checks import at_least
 from fedpace.policies.shared.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
-class SyncSettings:
-    n: Annotated[int | None, "clients whose updates a round waits for; default: all"] = None
-    over_selection: Annotated[float, "ask this many times n clients, take the first n"] = 1.0
-    deadline_s: Annotated[float | None, "end a round after this time; default: wait for n"] = None
-    quorum: Annotated[int, "updates that a deadline must wait for; 0 allows empty rounds"] = 1
-    epochs: Annotated[int | None, "local epochs; default: the run's"] = None
-
-    def __post_init__(self) -> None:
-        at_least("n", self.n, 1)
-        at_least("over_selection", self.over_selection, 1)
-        at_least("quorum", self.quorum, 0)
-        at_least("epochs", self.epochs, 1)
-        if self.deadline_s is not None and not self.deadline_s > 0:
-            raise ConfigError(f"deadline_s is {self.deadline_s}; set it above 0")
+class SyncSettings(Checked):
+    n: Annotated[Count | None, "clients whose updates a round waits for; default: all"] = None
+    over_selection: Annotated[OneOrMore, "ask this many times n clients, take the first n"] = 1.0
+    deadline_s: Annotated[Positive | None, "end a round after this time; default: wait for n"] = None
+    quorum: Annotated[Natural, "updates that a deadline must wait for; 0 allows empty rounds"] = 1
+    epochs: Annotated[Count | None, "local epochs; default: the run's"] = None
 
 
 class Sync(Waiting[SyncSettings]):

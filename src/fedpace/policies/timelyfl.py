@@ -24,13 +24,13 @@ from fedpace.core.commands import (
     Train,
     Work,
 )
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError, Count
 from fedpace.core.events import Arrived, Failed, Joined, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.planning.cuts import depths_by_bytes, fit_partial_work, progress_since_probe
 from fedpace.planning.fastest import FastestClients
 from fedpace.planning.timely import Schedule, schedule, workloads
-from fedpace.policies.shared.checks import at_least, resolve
+from fedpace.policies.shared.checks import resolve
 from fedpace.policies.shared.columns import Columns
 
 __all__ = ["Schedule", "TimelyFL", "TimelyFLSettings", "schedule"]
@@ -40,9 +40,9 @@ DECIDE = "profiles are due"
 
 
 @dataclass(frozen=True, slots=True)
-class TimelyFLSettings:
-    n: Annotated[int | None, "clients sampled each round (concurrency); default: all"] = None
-    k: Annotated[int | None, "the interval is the k-th fastest client's time; default: half of n"] = (
+class TimelyFLSettings(Checked):
+    n: Annotated[Count | None, "clients sampled each round (concurrency); default: all"] = None
+    k: Annotated[Count | None, "the interval is the k-th fastest client's time; default: half of n"] = (
         None
     )
     alpha: Annotated[
@@ -65,12 +65,9 @@ class TimelyFLSettings:
     missing: Annotated[
         Literal["skip", "zero"], "a layer's mean ignores clients that froze it, or counts them as zero"
     ] = "skip"
-    max_epochs: Annotated[int | None, "upper limit of local epochs; default: none"] = None
+    max_epochs: Annotated[Count | None, "upper limit of local epochs; default: none"] = None
 
-    def __post_init__(self) -> None:
-        at_least("n", self.n, 1)
-        at_least("k", self.k, 1)
-        at_least("max_epochs", self.max_epochs, 1)
+    def _check_rest(self) -> None:
         if self.clock == "paper" and self.probe == "history":
             raise ConfigError(
                 "clock 'paper' takes the model to be there when workloads are known, but with probe "
@@ -100,7 +97,7 @@ class _Load:
     epochs: int
     depth: int
     upload_share: float
-    """Share of a full upload's time that is kept for reporting."""
+    """Fraction of a full upload's time that is kept for reporting."""
     batches: int | None = None
     """Set where not even the last layer over all batches fits."""
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from fedpace.core.budget import Budget
-from fedpace.core.errors import ConfigError, nearest, unknown
+from fedpace.core.errors import Checked, ConfigError, Count, Fraction, nearest, unknown
 from fedpace.core.run import EvaluateSettings, StopSettings
 from fedpace.data.partition import PartitionSettings
 from fedpace.data.streams import StreamSettings
@@ -27,26 +27,19 @@ Table = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class CompareSettings:
+class CompareSettings(Checked):
     policies: Annotated[tuple[str, ...], "labels of [policies] to compare"] = ()
-    seeds: Annotated[int, "runs of each policy; run i has seed + i, the same for all"] = 3
-    targets: Annotated[tuple[float, ...], "accuracies whose first time is reported"] = ()
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise ConfigError(f"compare.seeds is {self.seeds}; set it to 1 or more")
-        for target in self.targets:
-            if not 0 < target <= 1:
-                raise ConfigError(f"compare.targets has {target}; accuracy is a share, set it in 0..1")
+    seeds: Annotated[Count, "runs of each policy; run i has seed + i, the same for all"] = 3
+    targets: Annotated[tuple[Fraction, ...], "accuracies whose first time is reported"] = ()
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """Everything a run depends on. Two runs of equal configs give equal journals."""
 
     name: Annotated[str, "heading of tables and figures"] = "run"
     seed: Annotated[int, "all randomness comes from it"] = 0
-    clients: Annotated[int, "clients in the fleet"] = 64
+    clients: Annotated[Count, "clients in the fleet"] = 64
     policy: Annotated[str, "label in [policies], or name of a policy with its defaults"] = "timelyfl"
     policies: Annotated[
         Mapping[str, Table],
@@ -73,10 +66,6 @@ class Config:
     budget: Budget = field(default_factory=Budget)
     serve: ServeSettings = field(default_factory=ServeSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
-
-    def __post_init__(self) -> None:
-        if self.clients < 1:
-            raise ConfigError(f"clients is {self.clients}; set it to 1 or more")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, Count
 from fedpace.core.model import ModelProfile
 
 
@@ -21,15 +21,11 @@ class TimingTask:
 
 
 @dataclass(frozen=True, slots=True)
-class TimingSettings:
-    samples: Annotated[int, "training samples of every client"] = 200
+class TimingSettings(Checked):
+    samples: Annotated[Count, "training samples of every client"] = 200
     layers: Annotated[int, "layers of the model, all alike"] = 20
     model_mb: Annotated[float, "size of the model in megabytes"] = 1.0
     forward_share: Annotated[float, "share of a full step that is its forward pass"] = 0.3
-
-    def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ConfigError(f"samples is {self.samples}; every client needs at least 1")
 
 
 class Timing:

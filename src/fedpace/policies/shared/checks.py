@@ -9,9 +9,3 @@ def resolve(name: str, value: int | None, default: int, most: int, of: str) -> i
     if not 1 <= chosen <= most:
         raise ConfigError(f"{name} is {chosen}, but {most} {of}; set {name} between 1 and {most}")
     return chosen
-
-
-def at_least(name: str, value: float | None, least: float) -> None:
-    """None passes; NaN does not."""
-    if value is not None and not value >= least:
-        raise ConfigError(f"{name} is {value}; set it to {least} or more")

@@ -26,7 +26,7 @@ from fedpace.core.commands import (
     Train,
     Work,
 )
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import BelowOne, Checked, ConfigError, Fraction
 from fedpace.core.events import Arrived, Failed, Joined, Measured, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.planning.reach import missed_chances_of_model
@@ -43,20 +43,14 @@ Times = Literal["auto", "exponential", "steady"]
 
 
 @dataclass(frozen=True, slots=True)
-class Averaging:
+class Averaging(Checked):
     """Settings of averaging and of learning speeds; a table of its own."""
 
     weigh: Annotated[
         Literal["equal", "samples"], "clients count alike in a mean, or by the samples they have"
     ] = "equal"
-    cap: Annotated[float, "largest chance of a missed layer that is corrected for"] = 0.9
-    smoothing: Annotated[float, "weight of the last measurement in a client's speed, 0..1"] = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.cap < 1:
-            raise ConfigError(f"cap is {self.cap}; it is a chance, set it in [0, 1)")
-        if not 0 < self.smoothing <= 1:
-            raise ConfigError(f"smoothing is {self.smoothing}; set it above 0, and at most 1")
+    cap: Annotated[BelowOne, "largest chance of a missed layer that is corrected for"] = 0.9
+    smoothing: Annotated[Fraction, "weight of the last measurement in a client's speed, 0..1"] = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ settings that it was made from. Every factor is 1 for d = 0, at most 1, and neve
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from fedpace.core.errors import ConfigError
-from fedpace.policies.shared.checks import at_least
+from fedpace.core.errors import Checked, Natural, NonNegative, between
 
 MOST_EXPONENT = 20.0
 """Beyond it an update that is a few thousand versions old would weigh nothing at all in floats."""
@@ -33,27 +32,16 @@ def hinge(staleness: int, slope: float, free: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Staleness:
+class Staleness(Checked):
     """The factor s(d) of every policy that uses old updates; the defaults are FedAsync's."""
 
+    TABLE: ClassVar[str] = "staleness."
     kind: Annotated[
         Literal["polynomial", "constant", "hinge"], "how an update's weight falls with its staleness d"
     ] = "polynomial"
-    exponent: Annotated[float, "polynomial: a in (d + 1)^(-a)"] = 0.5
-    slope: Annotated[float, "hinge: a in 1 / (a (d - b) + 1)"] = 10.0
-    free: Annotated[int, "hinge: b, the staleness up to which nothing is lost"] = 4
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("polynomial", "constant", "hinge"):
-            raise ConfigError(
-                f"staleness.kind is {self.kind!r}; set it to polynomial, constant or hinge"
-            )
-        if not 0 <= self.exponent <= MOST_EXPONENT:
-            raise ConfigError(
-                f"staleness.exponent is {self.exponent}; set it between 0 and {MOST_EXPONENT:g}"
-            )
-        at_least("staleness.slope", self.slope, 0)
-        at_least("staleness.free", self.free, 0)
+    exponent: Annotated[float, between(0, MOST_EXPONENT), "polynomial: a in (d + 1)^(-a)"] = 0.5
+    slope: Annotated[NonNegative, "hinge: a in 1 / (a (d - b) + 1)"] = 10.0
+    free: Annotated[Natural, "hinge: b, the staleness up to which nothing is lost"] = 4
 
     def __call__(self, staleness: int) -> float:
         match self.kind:

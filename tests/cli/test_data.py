@@ -57,7 +57,7 @@ def tiny(site, monkeypatch):
     )
     official = FileSet("all numbers", "tiny", tuple(files))
     tiny = KnownDataset("tiny", "numbers", "public domain", "Nobody: Numbers, 2000", (plain, official))
-    monkeypatch.setattr(catalogue, "DATASETS", {"tiny": tiny})
+    monkeypatch.setattr(catalogue, "known_datasets", lambda: {"tiny": tiny})
     return lambda *arguments: CliRunner().invoke(app, ["data", *arguments])
 
 

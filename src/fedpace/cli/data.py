@@ -51,7 +51,7 @@ def list_(root: Root = None) -> None:
     base = data_root(root)
     console = Console(highlight=False)
     console.print(f"data root: {base}", markup=False, soft_wrap=True)
-    for dataset in catalogue.DATASETS.values():
+    for dataset in catalogue.known_datasets().values():
         found = inspect_dataset(dataset, base, sums=False)
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         table.add_column(no_wrap=True, style="cyan")
@@ -77,7 +77,7 @@ def verify_(
     """
     base = data_root(root)
     complaints: list[str] = []
-    for dataset in _find_all(names or catalogue.DATASETS):
+    for dataset in _find_all(names or catalogue.known_datasets()):
         with _file_bars(at_least=SHOWN_FROM, stay=False) as bars:
             found = inspect_dataset(dataset, base, progress=bars)
         state = "verified" if found.form is not None else found.state

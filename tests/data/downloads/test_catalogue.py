@@ -6,11 +6,11 @@ import pytest
 
 from fedpace.core.errors import ConfigError
 from fedpace.data import cifar
-from fedpace.data.downloads.catalogue import DATASETS, find_dataset
+from fedpace.data.downloads.catalogue import find_dataset, known_datasets
 from fedpace.data.downloads.verify import inspect_dataset
 from tests.shared_data import real_data
 
-FILES = [file for dataset in DATASETS.values() for form in dataset.forms for file in form.files]
+FILES = [file for dataset in known_datasets().values() for form in dataset.forms for file in form.files]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -34,7 +34,7 @@ def test_what_has_no_sum_of_sha256_comes_over_https():
 
 
 def test_what_is_fetched_is_the_whole_dataset_in_its_own_folder():
-    for dataset in DATASETS.values():
+    for dataset in known_datasets().values():
         assert dataset.official.whole
         assert dataset.official.folder == dataset.name
 
@@ -52,7 +52,7 @@ def test_an_unknown_dataset_is_refused_with_the_nearest_one():
         find_dataset("cifar-10")
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", known_datasets())
 def test_real_files_have_the_sums_of_the_catalogue(name):
     found = inspect_dataset(find_dataset(name), real_data(name).parent)
     assert found.broken == {}

@@ -2,15 +2,18 @@
 
 import pytest
 
-from fedpace.core.commands import Aggregate
+from fedpace.core.codec import decode
+from fedpace.core.commands import Aggregate, Command, Evaluate, Note
 from fedpace.core.errors import FedpaceError, JournalError
 from fedpace.core.events import Measured, Started, Timer
 from fedpace.core.facts import Evaluated, Finished, Ignored
 from fedpace.core.journal import Journal, read
+from fedpace.core.policy import NoSettings, Policy
 from fedpace.core.run import Standing
+from fedpace.core.session import Session
 from fedpace.remote.spool import Spool
 from fedpace.runs import resume
-from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, count_lines
+from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, count_lines, retrace
 from tests.runs.test_folder import HEADER
 
 MESSAGES = (
@@ -184,3 +187,87 @@ def test_a_full_disk_ends_a_simulation_and_is_told_where_a_run_is_served(
     served(Standing(0.0, 0, None))  # it is tried in time, not at once
     assert caplog.text.count("no space") == 1
     journal.close(complete=False)
+
+
+class Curious(Policy):
+    """Asks two questions at once, and another one at every answer."""
+
+    def on_started(self, event):
+        return (Evaluate(1), Aggregate((), ()), Evaluate(2), Note("asked"))
+
+    def on_measured(self, event):
+        return (Note(f"heard {event.request}"), Evaluate(event.request + 2))
+
+
+class World:
+    """Notes what it is told, and has nothing to say."""
+
+    def __init__(self):
+        self.applied, self.at = [], None
+
+    def attach(self, books):
+        pass
+
+    def retrace(self, event):
+        pass
+
+    def apply(self, command):
+        self.applied.append(command)
+
+    def resume(self, at):
+        self.at = at
+
+
+def curious(recorder):
+    return Session(Curious(NoSettings(), HEADER.context), recorder)
+
+
+@pytest.mark.parametrize("lines", range(1, 18))
+def test_wherever_a_journal_ends_what_is_missing_and_what_is_not_answered_is_found(tmp_path, lines):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, HEADER)
+    session = curious(journal)
+    events = (Started(0.0), Measured(1.0, 1, (0.5, None)), Measured(3.0, 2, (0.5, None)))
+    for event in events:
+        session.handle(event)
+        session.record(Evaluated(event.at, 1, 0.5))
+        session.record(Ignored(event.at + 1.0, "timer end"))
+    journal.close(complete=False)
+    whole = part(path).read_bytes().splitlines(keepends=True)
+    part(path).write_bytes(b"".join(whole[:lines]) + whole[lines][:5])
+
+    retraced, world = RetracedJournal(path, count_lines(part(path)), None), World()
+    found = retrace(retraced, curious(retraced), world, Models())
+    retraced.close(complete=False)
+    there = [decode(line) for line in whole[1:lines]]
+    given = [one for one in there if isinstance(one, Command)]
+    assert world.applied == given
+    assert world.at == max((one.at for one in there if not isinstance(one, Command)), default=0.0)
+    answered = {one.request for one in there if isinstance(one, Measured)}
+    asked = [one for one in given if isinstance(one, Evaluate)]
+    assert list(found.asked) == [one for one in asked if one.request not in answered]
+    now = part(path).read_bytes().splitlines(keepends=True)
+    assert [decode(line) for line in now[lines:]] == list(found.missing)
+    assert now == whole[: len(now)]  # as if it had not been broken off
+    if there and not isinstance(there[-1], Evaluated | Ignored):
+        assert isinstance(decode(whole[len(now)]), Evaluated), (
+            "all commands of the last event are there"
+        )
+
+
+def test_a_policy_that_decides_otherwise_now_is_found_out(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, HEADER)
+    curious(journal).handle(Started(0.0))
+    journal.close(complete=False)
+    for kind, line in ((Policy, 3), (Restless, 6)):
+        retraced = RetracedJournal(path, count_lines(part(path)), None)
+        session = Session(kind(NoSettings(), HEADER.context), retraced)
+        with pytest.raises(JournalError, match=f"line {line}: the run does not go as it went"):
+            retrace(retraced, session, World(), Models())
+        retraced.close(complete=False)
+
+
+class Restless(Curious):
+    def on_started(self, event):
+        return (*super().on_started(event)[:3], Note("something else"))

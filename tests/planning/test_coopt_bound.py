@@ -136,9 +136,9 @@ def test_a_wrong_budget_is_refused(change, message):
 def test_other_wrong_inputs_are_refused():
     with pytest.raises(ConfigError, match=r"lower the step to below 0\.2"):
         replace(KNOWN, step=0.2, curvature=5.0, alignment=1.0)
-    with pytest.raises(ConfigError, match="divergence is nan; give a finite number, at least 0"):
+    with pytest.raises(ConfigError, match="divergence is nan; set it to 0 or more, and finite"):
         replace(KNOWN, divergence=math.nan)
-    with pytest.raises(ConfigError, match="step is 0; give a finite number, above 0"):
+    with pytest.raises(ConfigError, match=r"step is 0\.0; set it above 0"):
         replace(KNOWN, step=0.0)
     with pytest.raises(ConfigError, match="set 1 <= tau_min <= tau_max"):
         replace(PROBLEM, tau_min=51)

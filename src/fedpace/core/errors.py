@@ -76,7 +76,7 @@ def check(name: str, value: Any, kind: Any) -> None:
     for limit in _limits(kind):
         for one in values:
             if one is not None and not limit.test(one):
-                finite = ", and finite" if one == math.inf else ""
+                finite = ", and finite" if isinstance(one, float) and not math.isfinite(one) else ""
                 raise ConfigError(f"{name} {verb} {one!r}; set it {limit.words}{finite}")
 
 

@@ -15,17 +15,7 @@ from fedpace.core.books import Books
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command, Work
 from fedpace.core.errors import Checked, Count, NonNegative, PolicyError, Positive
-from fedpace.core.events import (
-    Arrived,
-    Event,
-    Failed,
-    Joined,
-    Left,
-    Measured,
-    Profiled,
-    Started,
-    Timer,
-)
+from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Measured, Profiled, Started, Timer
 from fedpace.core.model import ModelProfile
 from fedpace.core.random import keyed as seeds
 

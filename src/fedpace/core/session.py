@@ -42,17 +42,7 @@ from fedpace.core.commands import (
     check_weights,
 )
 from fedpace.core.errors import FedpaceError, PeerError, PolicyError
-from fedpace.core.events import (
-    Arrived,
-    Event,
-    Failed,
-    Joined,
-    Left,
-    Measured,
-    Profiled,
-    Started,
-    Timer,
-)
+from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Measured, Profiled, Started, Timer
 from fedpace.core.facts import Fact, Finished, Ignored, Spent
 from fedpace.core.policy import Policy
 

@@ -8,13 +8,7 @@ used, because `remote.packing` checks what a peer sends before it believes it.
 from collections.abc import Sequence
 from typing import Any
 
-from flwr.app import (  # type: ignore[import-not-found, unused-ignore]
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Message,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict  # type: ignore[import-not-found, unused-ignore]
 
 from fedpace.core.errors import PeerError
 from fedpace.flower.messages import NodeMessage, NodeReply

@@ -19,10 +19,7 @@ import numpy as np
 
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
-from fedpace.planning.coopt_bound import (
-    CooptProblem,
-    bound_terms,
-)
+from fedpace.planning.coopt_bound import CooptProblem, bound_terms
 from fedpace.planning.coopt_shares import share_samples
 from fedpace.planning.deadlines import rounded_up
 

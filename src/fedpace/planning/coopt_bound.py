@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpace.core.commands import TOLERANCE
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError, Count, NonNegative, Positive, check
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +42,17 @@ class CooptClients:
     """Steps that a round takes the time of besides tau, such as for estimates; None: none."""
 
     def __post_init__(self) -> None:
-        numbers = {
-            "samples": _numbers("samples", self.samples, least=1),
-            "variance": _numbers("variance", self.variance, least=0),
-            "samples_per_s": _numbers("samples_per_s", self.samples_per_s, above=0),
-            "link_s": _numbers("link_s", self.link_s, least=0),
-        }
-        if self.stored is not None:
-            numbers["stored"] = _numbers("stored", self.stored, least=1)
-        if self.extra_steps is not None:
-            numbers["extra_steps"] = _numbers("extra_steps", self.extra_steps, least=0)
-        for name, found in numbers.items():
-            if len(found) != len(self.samples):
+        _numbers("samples", self.samples, least=1)
+        _numbers("variance", self.variance, least=0)
+        _numbers("samples_per_s", self.samples_per_s, above=0)
+        _numbers("link_s", self.link_s, least=0)
+        _numbers("stored", self.samples if self.stored is None else self.stored, least=1)
+        _numbers("extra_steps", self.extra, least=0)
+        for name in ("variance", "samples_per_s", "link_s", "stored", "extra_steps"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.samples):
                 raise ConfigError(
-                    f"{name} has {len(found)} entries, but samples has {len(self.samples)}; "
+                    f"{name} has {len(values)} entries, but samples has {len(self.samples)}; "
                     f"give one of each for every client"
                 )
 
@@ -66,11 +63,8 @@ class CooptClients:
     def largest(self) -> np.ndarray:
         """The largest batch that the data allow."""
         samples = np.asarray(self.samples, dtype=float)
-        most: np.ndarray = np.floor(
-            samples
-            if self.stored is None
-            else np.minimum(samples, np.asarray(self.stored, dtype=float))
-        )
+        stored = samples if self.stored is None else np.asarray(self.stored, dtype=float)
+        most: np.ndarray = np.floor(np.minimum(samples, stored))
         return most
 
     @property
@@ -87,22 +81,18 @@ class CooptClients:
 
 
 @dataclass(frozen=True, slots=True)
-class CooptConstants:
+class CooptConstants(Checked):
     """Constants of the loss and of the step (Assumptions 1 to 5)."""
 
-    quadratic: float  # rho: |F_i(w) - F_i(v)| <= rho |w - v|^2
-    smoothness: float  # beta
-    curvature: float  # c: Polyak-Lojasiewicz; 0 is allowed: nothing is forgotten
-    divergence: float  # delta: of the clients' gradients from the global one
-    step: float  # eta
-    gap: float  # G0 = F(w0) - F*; for the next round the loss of now
-    alignment: float = 1.0  # mu; 1 where batches are drawn without bias
+    quadratic: NonNegative  # rho: |F_i(w) - F_i(v)| <= rho |w - v|^2
+    smoothness: NonNegative  # beta
+    curvature: NonNegative  # c: Polyak-Lojasiewicz; 0 is allowed: nothing is forgotten
+    divergence: NonNegative  # delta: of the clients' gradients from the global one
+    step: Positive  # eta
+    gap: NonNegative  # G0 = F(w0) - F*; for the next round the loss of now
+    alignment: Positive = 1.0  # mu; 1 where batches are drawn without bias
 
-    def __post_init__(self) -> None:
-        for name in ("quadratic", "smoothness", "curvature", "divergence", "gap"):
-            _number(name, getattr(self, name), least=0)
-        for name in ("step", "alignment"):
-            _number(name, getattr(self, name), above=0)
+    def _check_rest(self) -> None:
         if self.pull >= 1:
             raise ConfigError(
                 f"step {self.step:g} * curvature {self.curvature:g} * alignment {self.alignment:g} is "
@@ -131,27 +121,24 @@ class CooptConstants:
 
 
 @dataclass(frozen=True, slots=True)
-class CooptBudget:
+class CooptBudget(Checked):
     """Limits on time and money of all rounds together; for the next round what is left of them."""
 
-    rounds: int  # K
+    rounds: Count  # K
     deadline_s: float | None = None  # theta; None: no limit
     money: float | None = None  # R; None: no limit
     sample_cost: float | Sequence[float] = 0.0  # a: of one sample in one step; for all or one a client
-    round_cost: float = 0.0  # b
+    round_cost: NonNegative = 0.0  # b
 
-    def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ConfigError(f"rounds is {self.rounds}; set it to 1 or more")
+    def _check_rest(self) -> None:
         for name in ("deadline_s", "money"):
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
                 raise ConfigError(f"{name} is {value:g}; give a finite number, or none for no limit")
         if isinstance(self.sample_cost, int | float):
-            _number("sample_cost", self.sample_cost, least=0)
+            check("sample_cost", self.sample_cost, NonNegative)
         else:
             _numbers("sample_cost", self.sample_cost, least=0)
-        _number("round_cost", self.round_cost, least=0)
 
     @property
     def round_limit_s(self) -> float:
@@ -256,12 +243,6 @@ def _sums(known: CooptConstants, numbers: np.ndarray) -> np.ndarray:
         return numbers.astype(float)
     found: np.ndarray = -np.expm1(numbers * math.log1p(-known.pull)) / known.pull
     return found
-
-
-def _number(name: str, value: float, least: float = -math.inf, above: float = -math.inf) -> None:
-    if not math.isfinite(value) or value < least or value <= above:
-        limit = f"at least {least:g}" if least > above else f"above {above:g}"
-        raise ConfigError(f"{name} is {value:g}; give a finite number, {limit}")
 
 
 def _numbers(

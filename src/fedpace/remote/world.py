@@ -36,29 +36,14 @@ from fedpace.core.commands import (
     Train,
 )
 from fedpace.core.errors import FedpaceError, JournalError, PeerError, PolicyError
-from fedpace.core.events import (
-    Arrived,
-    Event,
-    Failed,
-    Joined,
-    Measured,
-    Profiled,
-    Started,
-    Timer,
-)
+from fedpace.core.events import Arrived, Event, Failed, Joined, Measured, Profiled, Started, Timer
 from fedpace.core.host import write_whole
 from fedpace.core.run import Tick
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.clock import RunClock
 from fedpace.remote.desk import REFUSED, SHUT_OUT, ReportDesk
 from fedpace.remote.inbox import Inbox
-from fedpace.remote.reports import (
-    ClientLost,
-    ClientReady,
-    ClientRecord,
-    JoinRequest,
-    Report,
-)
+from fedpace.remote.reports import ClientLost, ClientReady, ClientRecord, JoinRequest, Report
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport

@@ -9,17 +9,7 @@ from collections import Counter
 from fedpace.core.books import Bookkeeper, OpenTask
 from fedpace.core.budget import Budget
 from fedpace.core.codec import Message
-from fedpace.core.commands import (
-    GLOBAL,
-    Aggregate,
-    Blend,
-    Cancel,
-    Command,
-    Drop,
-    Finish,
-    Probe,
-    Train,
-)
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Cancel, Command, Drop, Finish, Probe, Train
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left
 from fedpace.core.facts import Evaluated, Fact, Finished

@@ -15,14 +15,7 @@ from fedpace.remote.world import RemoteWorld
 from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly
 from fedpace.runs.progress import ProgressLog
-from fedpace.runs.resume import (
-    RetracedJournal,
-    Snapshot,
-    Snapshots,
-    Unfinished,
-    count_lines,
-    retrace,
-)
+from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, Unfinished, count_lines, retrace
 
 log = logging.getLogger("fedpace.server")
 

@@ -7,16 +7,7 @@ Updates are averaged by the samples that their clients have.
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from fedpace.core.commands import (
-    Aggregate,
-    Cancel,
-    CancelTimer,
-    Command,
-    Note,
-    SetTimer,
-    Train,
-    Work,
-)
+from fedpace.core.commands import Aggregate, Cancel, CancelTimer, Command, Note, SetTimer, Train, Work
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Joined, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy

@@ -95,8 +95,10 @@ def test_one_seed_gives_one_journal_and_another_seed_another(tmp_path, small):
     "policy",
     [
         "timelyfl",
-        "fedcompass",
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("fedbuff", "fedasync", "fedat")),
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("fedbuff", "fedasync", "fedat", "fedcompass")
+        ),
     ],
 )
 def test_the_number_of_processes_changes_nothing(tmp_path, small, policy):

@@ -53,7 +53,6 @@ class Stopping(Policy):
         return ()
 
     def on_started(self, event):
-        self.version = 0
         return self._begin(event.at)
 
     def _begin(self, at):
@@ -69,7 +68,6 @@ class Stopping(Policy):
 
     def on_timer(self, event):
         yield Aggregate(tuple(self.arrived), (1.0,) * len(self.arrived))
-        self.version += 1
         yield from self._begin(event.at)
 
 

@@ -87,7 +87,7 @@ def test_asynchronous_policies_fill_stacks(policy, sizes):
     assert np.mean(sizes) > 3
 
 
-@pytest.mark.parametrize("policy", ["timelyfl", "fedbuff"])
+@pytest.mark.parametrize("policy", [pytest.param("timelyfl", marks=pytest.mark.nightly), "fedbuff"])
 def test_stacked_runs_are_the_same_bits_again_and_in_several_processes(policy, tmp_path):
     run(policy, tmp_path / "one")
     run(policy, tmp_path / "again")

@@ -14,19 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fedpace.cli.shared import (
-    ConfigFile,
-    Device,
-    OutFolder,
-    Overwrite,
-    PolicyLabel,
-    Resume,
-    Set,
-    load_config,
-    run_folder,
-    say,
-    show_report,
-)
+from fedpace.cli import shared
 from fedpace.core.errors import ConfigError, needs_extra
 
 if TYPE_CHECKING:
@@ -51,11 +39,11 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
 
 
 def serve(
-    config: ConfigFile,
+    config: shared.ConfigFile,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")
     ] = "127.0.0.1:8850",
-    policy: PolicyLabel = None,
+    policy: shared.PolicyLabel = None,
     task: TaskPath = None,
     keys: Keys = None,
     auth: Annotated[
@@ -65,20 +53,20 @@ def serve(
     anywhere: Annotated[
         bool, typer.Option("--anywhere", help="With --insecure: let other machines in all the same.")
     ] = False,
-    out: OutFolder = None,
+    out: shared.OutFolder = None,
     device: Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where models are tested.")] = (
         "cpu"
     ),
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    resume: shared.Resume = False,
+    overwrite: shared.Overwrite = False,
     verbose: Verbose = False,
-    set_: Set = None,
+    set_: shared.Set = None,
 ) -> None:
     """Train over a network: wait for clients, then run one policy with them."""
     log_to_stderr(verbose)
-    settings = load_config(config, set_ or [])
+    settings = shared.load_config(config, set_ or [])
     label = policy or settings.policy
-    folder = out or run_folder(settings.name, label, "served")
+    folder = out or shared.run_folder(settings.name, label, "served")
     with needs_extra("net"):
         from fedpace.runs import federation
     gate = _gate(keys, auth, insecure)
@@ -98,7 +86,7 @@ def serve(
         again = f"fedpace serve {config} --out {folder} --resume"
         typer.echo(f"stopped; go on with the same options and --resume: {again}")
         return
-    show_report({label: [result.summary]}, folder, settings.compare.targets, settings.name)
+    shared.show_report({label: [result.summary]}, folder, settings.compare.targets, settings.name)
 
 
 def join(
@@ -107,7 +95,7 @@ def join(
     name: Annotated[str | None, typer.Option(help="This client's name [the one in its keys].")] = None,
     keys: Keys = None,
     insecure: Insecure = False,
-    device: Device = "cpu",
+    device: shared.Device = "cpu",
     threads: Annotated[int, typer.Option(help="Of torch; 0: as torch decides.")] = 1,
     slower: Annotated[
         float, typer.Option(help="Train as a machine that takes so many times longer; for trials.")
@@ -139,7 +127,7 @@ def join(
         threads=threads or None,
         patience_s=math.inf if patience is None else patience,
     )
-    say(f"over: {reason}")
+    shared.say(f"over: {reason}")
 
 
 def status(

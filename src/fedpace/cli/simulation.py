@@ -9,20 +9,8 @@ from typing import Annotated
 
 import typer
 
+from fedpace.cli import shared
 from fedpace.cli.progress import ProgressBars
-from fedpace.cli.shared import (
-    ConfigFile,
-    Device,
-    OutFolder,
-    Overwrite,
-    PolicyLabel,
-    Resume,
-    Set,
-    load_config,
-    run_folder,
-    say,
-    show_report,
-)
 from fedpace.core.errors import ConfigError
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
@@ -41,23 +29,23 @@ class StoppedByUser(Exception):
 
 
 def run(
-    config: ConfigFile,
-    policy: PolicyLabel = None,
+    config: shared.ConfigFile,
+    policy: shared.PolicyLabel = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
-    out: OutFolder = None,
+    out: shared.OutFolder = None,
     workers: Annotated[int, typer.Option(help="Processes that train; results do not change.")] = 1,
     executor: Annotated[
         str, typer.Option(metavar="processes|ray", help="Whose they are: this machine's, a cluster's.")
     ] = "processes",
-    device: Device = "cpu",
+    device: shared.Device = "cpu",
     together: Together = None,
     timing_only: Annotated[
         bool, typer.Option("--timing-only", help="No training: time alone.")
     ] = False,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    resume: shared.Resume = False,
+    overwrite: shared.Overwrite = False,
     snapshot_every: Annotated[float, typer.Option(help="Real seconds between snapshots.")] = 60.0,
-    set_: Set = None,
+    set_: shared.Set = None,
 ) -> None:
     """Simulate one policy; journal, weights, table and figure go to the folder."""
     from fedpace.runs.simulate import simulate
@@ -69,9 +57,9 @@ def run(
         overrides.append("timing_only=true")
     if together is not None:
         overrides.append(f"train.together={json.dumps(together)}")
-    settings = load_config(config, overrides)
+    settings = shared.load_config(config, overrides)
     label = policy or settings.policy
-    folder = out or run_folder(settings.name, label, f"seed-{settings.seed}")
+    folder = out or shared.run_folder(settings.name, label, f"seed-{settings.seed}")
     stop = configs.policy_plan(settings, label).stop
     with _running() as bars:
         result = simulate(
@@ -86,22 +74,22 @@ def run(
             snapshot_every_s=snapshot_every,
             watches=(bars.of(label, stop),),
         )
-    show_report({label: [result.summary]}, folder, settings.compare.targets, settings.name)
+    shared.show_report({label: [result.summary]}, folder, settings.compare.targets, settings.name)
 
 
 def compare(
-    config: ConfigFile,
+    config: shared.ConfigFile,
     policies: Annotated[str | None, typer.Option(metavar="A,B,C", help="Labels or names.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each policy, with paired seeds.")] = None,
-    out: OutFolder = None,
+    out: shared.OutFolder = None,
     jobs: Annotated[
         int | None, typer.Option(help="Runs at the same time [one a core, 4 on a GPU].")
     ] = None,
-    device: Device = "cpu",
+    device: shared.Device = "cpu",
     together: Together = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    set_: Set = None,
+    resume: shared.Resume = False,
+    overwrite: shared.Overwrite = False,
+    set_: shared.Set = None,
 ) -> None:
     """Simulate several policies on the same data, fleet and seeds, and show them side by side."""
     from fedpace.runs.compare import compare as run_all
@@ -116,8 +104,8 @@ def compare(
         overrides.append(f"compare.seeds={seeds}")
     if together is not None:
         overrides.append(f"train.together={json.dumps(together)}")
-    settings = load_config(config, overrides)
-    folder = out or run_folder(settings.name)
+    settings = shared.load_config(config, overrides)
+    folder = out or shared.run_folder(settings.name)
     with _running() as bars:
         groups = run_all(
             settings,
@@ -128,7 +116,7 @@ def compare(
             overwrite=overwrite,
             progress=bars.follow(settings),
         )
-    show_report(groups, folder, settings.compare.targets, settings.name)
+    shared.show_report(groups, folder, settings.compare.targets, settings.name)
 
 
 def report(
@@ -144,7 +132,7 @@ def report(
 
     before = last_report_options(folder)
     groups = collect_runs(folder, _names(first or "") or before.labels)
-    show_report(groups, folder, target or before.targets, before.title)
+    shared.show_report(groups, folder, target or before.targets, before.title)
 
 
 def replay(
@@ -159,7 +147,7 @@ def replay(
     header, _ = read(path)
     kind = plugins.load("policies", header.policy)
     check(path, kind(configs.build(kind.Settings, header.settings, "settings"), header.context))
-    say(f"{path}: the policy gives the same commands again")
+    shared.say(f"{path}: the policy gives the same commands again")
 
 
 @contextmanager

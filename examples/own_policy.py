@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import fedpace
-from fedpace.core.commands import Aggregate, Train, Work
+from fedpace.core.commands import Aggregate, Train
 from fedpace.core.policy import Policy
 
 
@@ -17,19 +17,20 @@ class Eager(Policy[EagerSettings]):
     """No rounds, no buffer."""
 
     Settings = EagerSettings
-    version = 0
 
     def give(self, client):
-        work = Work(self.context.batch_size, epochs=self.context.epochs)
-        return Train(client, self.new_task(), self.version, work)
+        return Train(client, self.new_task(), self.version, self.context.work())
 
     def on_joined(self, event):
-        return (self.give(event.client),)
+        yield self.give(event.client)
 
     def on_arrived(self, event):
-        self.version += 1
-        step = Aggregate((event.task,), (self.settings.weight,), rule="sum")
-        return (step, self.give(event.client))
+        yield Aggregate((event.task,), (self.settings.weight,), rule="sum")
+        yield self.give(event.client)  # starts from the new version
+
+    def on_failed(self, event):
+        if self.books.clients.is_online(event.client):
+            yield self.give(event.client)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def sleeper(name: str, digest: str, layers: int) -> Any:
     import numpy as np
 
     from fedpace.core.events import TaskResult
-    from fedpace.learn.train.orders import LiveResult, Open, Orders
+    from fedpace.learn.train.orders import LiveResult, TaskOpening, TaskOrders
     from fedpace.remote.trainee import TrainedTask
 
     draw = random.Random(name)
@@ -108,7 +108,9 @@ def sleeper(name: str, digest: str, layers: int) -> Any:
         def batches(self, batch_size: int) -> int:
             return SAMPLES // batch_size
 
-        def train(self, opened: Open, weights: Any, orders: Orders, *_: Any) -> TrainedTask | None:
+        def train(
+            self, opened: TaskOpening, weights: Any, orders: TaskOrders, *_: Any
+        ) -> TrainedTask | None:
             if orders.wait() is None:
                 return None
             task_s = draw.uniform(1, 8)

@@ -20,8 +20,18 @@ def test_links_lead_somewhere(page):
     assert gone == []
 
 
-def test_the_architecture_page_names_files_that_exist():
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tests_that_pages_name_exist(page):
+    found = re.findall(r"\btests/[\w/]+\.py\b", page.read_text())
+    assert [one for one in found if not (ROOT / one).is_file()] == []
+
+
+def test_the_architecture_page_names_what_exists():
     page = (ROOT / "docs/architecture.md").read_text()
+    code = "".join(path.read_text() for path in ROOT.glob("src/fedpace/**/*.py"))
+    names = set(re.findall(r"`([A-Za-z_]+)`", page))
+    assert {"TaskResult", "ServedRun", "check_result"} <= names
+    assert names <= set(re.findall(r"\w+", code))
     named = re.findall(r"`([\w/]+\.(?:py|toml|proto))`", page)
     homes = (ROOT, ROOT / "src/fedpace", ROOT / "src/fedpace/learn/server", ROOT / "tests")
     assert len(named) > 50

@@ -16,6 +16,7 @@ Differs: only tiers that have had a round are mirrored and weighed. By the paper
 model would stay at its initial weights until the slowest tier has come for the first time.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -45,7 +46,7 @@ WARM_UP = "warm-up"
 class FedATSettings(Checked):
     ratio: Annotated[
         float,
-        Allowed("above 1", lambda value: value > 1),
+        Allowed("above 1", lambda value: 1 < value < math.inf),
         "clients of a tier differ by this factor in time, at most",
     ] = 2.0
     retier: Annotated[

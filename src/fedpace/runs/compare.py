@@ -11,7 +11,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from time import monotonic
 
-from fedpace.core.errors import ConfigError, FedpaceError
+from fedpace.core.errors import ConfigError, Count, FedpaceError, check
 from fedpace.core.host import cores, end_with_parent
 from fedpace.core.model import ModelProfile
 from fedpace.core.run import Standing
@@ -71,8 +71,7 @@ def compare(
     """
     seeds = range(config.seed, config.seed + config.compare.seeds)
     todo = [Entry(name, s, out / name / f"seed-{s}") for s in seeds for name in labels(config)]
-    if jobs is not None and jobs < 1:
-        raise ConfigError(f"jobs is {jobs}; set it to 1 or more")
+    check("jobs", jobs, Count)
     check_device(device)
     if not (resume or overwrite):
         for entry in todo:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpace.core.codec import Message
-from fedpace.core.errors import ConfigError, unknown
+from fedpace.core.errors import ConfigError, Count, check, unknown
 from fedpace.core.host import few_collections
 from fedpace.core.journal import JOURNAL, Header, Journal, Memory, read
 from fedpace.core.run import Watch
@@ -87,8 +87,7 @@ def simulate(
     executor: whose workers those are, processes of this one or a cluster's (ray);
     resume: go on with what `out` holds; overwrite: delete it first.
     """
-    if workers < 1:
-        raise ConfigError(f"workers is {workers}; set it to 1 or more")
+    check("workers", workers, Count)
     if executor not in ("processes", "ray"):
         raise unknown("executor", executor, ("processes", "ray"))
     folder = None if out is None else RunFolder(out)

@@ -37,19 +37,22 @@ def _print_settings(console: Console, kind: type[Any]) -> None:
     console.print()
 
 
-def settings_rows(kind: type[Any], prefix: str = "") -> list[tuple[str, str, str]]:
-    """(key, default, help) of each field, nested tables included as `table.key`."""
+def settings_rows(kind: type[Any], prefix: str = "", given: Any = None) -> list[tuple[str, str, str]]:
+    """(key, default, help) of each field, nested tables included as `table.key`.
+
+    given: settings whose values are the defaults, as an outer table has them.
+    """
     hints = get_type_hints(kind, include_extras=True)
     rows: list[tuple[str, str, str]] = []
     for item in fields(kind):
         hint, text = _split(hints[item.name])
+        default = getattr(given, item.name, _default(item))
         if is_dataclass(hint) and isinstance(hint, type):
-            inner = settings_rows(hint, f"{prefix}{item.name}.")
-            rows += [(key, _nested_default(item, key, default), text) for key, default, text in inner]
+            rows += settings_rows(hint, f"{prefix}{item.name}.", default)
         else:
             choices = get_args(hint) if get_origin(hint) is Literal else ()
             note = f"{text} ({' | '.join(map(str, choices))})" if choices else text
-            rows.append((prefix + item.name, _default(item), note))
+            rows.append((prefix + item.name, _text(default), note))
     return rows
 
 
@@ -60,30 +63,15 @@ def _split(hint: Any) -> tuple[Any, str]:
     return kind, next((note for note in notes if isinstance(note, str)), "")
 
 
-def _value(item: "Field[Any]") -> Any:
+def _default(item: "Field[Any]") -> Any:
     """The default, MISSING where there is none."""
     return item.default_factory() if item.default_factory is not MISSING else item.default
 
 
-def _default(item: "Field[Any]") -> str:
-    value = _value(item)
-    if value is MISSING:
-        return "required"
-    return "-" if value is None else _text(value)
-
-
-def _nested_default(item: "Field[Any]", key: str, default: str) -> str:
-    """The default that the outer table gives to a nested key, where it has one."""
-    outer = _value(item)
-    name = key.rsplit(".", 1)[-1]
-    if not is_dataclass(outer) or name not in {inner.name for inner in fields(outer)}:
-        return default
-    value = getattr(outer, name)
-    return "-" if value is None else _text(value)
-
-
 def _text(value: Any) -> str:
     """A value as it would stand in the file."""
+    if value is None or value is MISSING:
+        return "-" if value is None else "required"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

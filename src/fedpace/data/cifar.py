@@ -7,9 +7,9 @@ planes of 32x32.
 import gzip
 import io
 import tarfile
-import zipfile
 import zlib
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -105,15 +105,7 @@ def _from_arrays(folder: Path) -> Dataset:
     try:
         with np.load(io.BytesIO(read_raw(labels)), allow_pickle=False) as arrays:
             train_y, test_y = arrays["y_train"], arrays["y_test"]
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        KeyError,
-        TypeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except (OSError, EOFError, ValueError, LookupError, TypeError, BadZipFile, zlib.error) as error:
         raise ConfigError(
             f"{labels} is broken ({error}); expected the arrays y_train and y_test in a .npz; put it "
             "there again"

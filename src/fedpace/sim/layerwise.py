@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpace.core.commands import TOLERANCE, Work
-from fedpace.core.events import TaskResult
 from fedpace.core.model import ModelProfile
 from fedpace.fleet.fleet import Floats, Pace
+from fedpace.sim import timeline
 from fedpace.sim.timeline import Batches, Link, TimedResult
 
 BLOCK = 128
@@ -106,15 +106,6 @@ def carry_out(
             steps, last_depth = steps + 1, got.layers
             depth = depth if got.batches else got.layers
     send_s = way.upload_s(float(model.byte_share[depth - 1])) if steps else way.latency_s
-    trained = batches.samples_in(steps)
-    result = TaskResult(
-        depth,
-        steps,
-        done,
-        min(trained, batches.samples),
-        trained,
-        cut=steps < total or last_depth is not None,
-        last_depth=last_depth,
-        width=work.width,
-    )
+    cut = steps < total or last_depth is not None
+    result = timeline.result_of(work, batches, depth, steps, done, cut, last_depth)
     return TimedResult(result, sent_at + send_s)

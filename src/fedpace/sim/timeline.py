@@ -80,6 +80,21 @@ class TimedResult(NamedTuple):
     arrives_at: float
 
 
+def result_of(
+    work: Work,
+    batches: Batches,
+    depth: int,
+    steps: int,
+    done: int = 0,
+    cut: bool = False,
+    last_depth: int | None = None,
+) -> TaskResult:
+    """The result of a task that went through `steps` batches, the first `done` at full depth."""
+    trained = batches.samples_in(steps)
+    samples = min(trained, batches.samples)
+    return TaskResult(depth, steps, done, samples, trained, cut, last_depth, work.width)
+
+
 def link(pace: Pace, model_bytes: int, free_links: bool, free_download: bool) -> Link:
     """The link's times for a model of that size; free parts take none."""
     if free_links:
@@ -156,9 +171,7 @@ def carry_out(
     if work.stop_at is not None and steps > done:
         affordable = max(work.stop_at - begins_at, 0.0) / sample_s + batches.samples_in(done)
         steps = min(steps, max(batches.within(affordable), done, 1))
-    trained, before = batches.samples_in(steps), batches.samples_in(done) if done else 0
-    spent_s = sample_s * (trained - before)
-    result = TaskResult(
-        depth, steps, done, min(trained, batches.samples), trained, steps < total, width=work.width
-    )
-    return TimedResult(result, begins_at + spent_s + way.upload_s(model.byte_share.item(depth - 1)))
+    before = batches.samples_in(done) if done else 0
+    spent_s = sample_s * (batches.samples_in(steps) - before)
+    arrives_at = begins_at + spent_s + way.upload_s(model.byte_share.item(depth - 1))
+    return TimedResult(result_of(work, batches, depth, steps, done, steps < total), arrives_at)

@@ -39,7 +39,6 @@ class _WorkShare(NamedTuple):
 
     batches: Batches
     result: TaskResult
-    trained: int
     up_bytes: int
     step_share: float
     up_share: float
@@ -48,12 +47,10 @@ class _WorkShare(NamedTuple):
 def _share(work: Work, samples: int, model: ModelProfile) -> _WorkShare:
     batches = timeline.batches_of(work.batch_size, samples)
     depth = work.depth if work.depth is not None else model.depth
-    steps = batches.total(work)
-    trained = batches.samples_in(steps)
+    result = timeline.result_of(work, batches, depth, batches.total(work))
     return _WorkShare(
         batches,
-        TaskResult(depth, steps, 0, min(trained, samples), trained),
-        trained,
+        result,
         model.suffix_bytes[depth - 1],
         model.compute_share.item(depth - 1),
         model.byte_share.item(depth - 1),
@@ -79,7 +76,7 @@ class UninterruptedTasks:
             share, link = self._share(work, samples), self._link(pace)
             found = UninterruptedTask(
                 link.down_s,
-                pace.sample_s * share.step_share * share.trained,
+                pace.sample_s * share.step_share * (share.result.trained or 0),
                 link.upload_s(share.up_share),
                 share.result,
                 share.up_bytes,

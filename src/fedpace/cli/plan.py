@@ -146,7 +146,7 @@ def deadlines(
 
 
 @dataclass(frozen=True, slots=True)
-class CooptFile:
+class CooptFile(Checked):
     """A problem for `fedpace plan coopt`; `clients`, `constants` and `budget` are tables."""
 
     clients: CooptClients
@@ -158,7 +158,7 @@ class CooptFile:
     tau_max: int = 50
     step_s: float | tuple[float, ...] | None = None
 
-    def __post_init__(self) -> None:
+    def _check_rest(self) -> None:
         if (self.method == "gpu") != (self.step_s is not None):
             raise ConfigError(
                 f"method is {self.method!r} and step_s {self.step_s}; give step_s, the seconds of a "

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError
 from fedpace.data.cifar import load_cifar10
 from fedpace.data.dataset import Dataset
 from fedpace.data.downloads.root import find_dataset_folder
@@ -23,12 +23,12 @@ ROOT = "folder that holds the dataset's own folder; else FEDPACE_DATA, else the 
 
 
 @dataclass(frozen=True, slots=True)
-class FashionMnistSettings:
+class FashionMnistSettings(Checked):
     model: Annotated[str, MODEL] = "cnn"
     full: Annotated[bool, "the whole set from the data root instead of the shipped part"] = False
     root: Annotated[str | None, f"with full: {ROOT}"] = None
 
-    def __post_init__(self) -> None:
+    def _check_rest(self) -> None:
         if self.root is not None and not self.full:
             raise ConfigError(
                 f"root is {self.root!r}, but full is false, and the shipped part has no root; "

@@ -38,7 +38,7 @@ def cnn(in_channels: int, classes: int) -> nn.Module:
     Pooling comes before ReLU, which then has a quarter of the work; channels last is the memory
     format in which CPU pooling is quick.
     """
-    model = nn.Sequential(
+    return _for_relu(
         nn.Conv2d(in_channels, 8, 5, stride=2, padding=2),
         nn.MaxPool2d(2),
         nn.ReLU(),
@@ -51,10 +51,8 @@ def cnn(in_channels: int, classes: int) -> nn.Module:
         nn.Linear(32 * 3 * 3, 192),
         nn.ReLU(),
         nn.Linear(192, classes),
+        channels_last=True,
     )
-    _he(model)
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model
 
 
 def mnist_cnn(in_channels: int, classes: int) -> nn.Module:
@@ -62,7 +60,7 @@ def mnist_cnn(in_channels: int, classes: int) -> nn.Module:
 
     Pooling comes before ReLU as in `cnn`: the maximum of what ReLU lets through is the same.
     """
-    model = nn.Sequential(
+    return _for_relu(
         nn.Conv2d(in_channels, 32, 5),
         nn.MaxPool2d(2),
         nn.ReLU(),
@@ -73,10 +71,8 @@ def mnist_cnn(in_channels: int, classes: int) -> nn.Module:
         nn.Linear(64 * 4 * 4, 512),
         nn.ReLU(),
         nn.Linear(512, classes),
+        channels_last=True,
     )
-    _he(model)
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model
 
 
 class ResponseNorm(nn.Module):
@@ -103,7 +99,7 @@ def lrn_cnn(in_channels: int, classes: int, side: Side = (28, 28)) -> nn.Module:
     Differs: Wang et al. (JSAC 2019, the source of the model) normalise before the second pooling, which
     costs four times as much; the constants of the normalisation are theirs. He initialisation.
     """
-    model = nn.Sequential(
+    return _for_relu(
         nn.Conv2d(in_channels, 32, 5, padding=2),
         nn.MaxPool2d(2),
         nn.ReLU(),
@@ -116,10 +112,8 @@ def lrn_cnn(in_channels: int, classes: int, side: Side = (28, 28)) -> nn.Module:
         nn.Linear(32 * (side[0] // 4) * (side[1] // 4), 256),
         nn.ReLU(),
         nn.Linear(256, classes),
+        channels_last=True,
     )
-    _he(model)
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model
 
 
 class _Block(nn.Module):
@@ -181,7 +175,7 @@ def _resnet(
 ) -> nn.Module:
     """One block for each of `widths`; where it doubles, the image is halved."""
     sides = zip((widths[0], *widths), widths, strict=False)
-    model = nn.Sequential(
+    return _for_relu(
         nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False),
         norm(widths[0]),
         nn.ReLU(),
@@ -190,8 +184,6 @@ def _resnet(
         nn.Flatten(),
         nn.Linear(widths[-1], classes),
     )
-    _he(model)
-    return model
 
 
 def vgg11(in_channels: int, classes: int, batch_norm: bool = False) -> nn.Module:
@@ -224,9 +216,7 @@ def _vgg(in_channels: int, classes: int, convs: tuple[int, ...], batch_norm: boo
     for width in (512, 512):
         layers += [nn.Dropout(), nn.Linear(channels, width), nn.ReLU()]
         channels = width
-    model = nn.Sequential(*layers, nn.Linear(channels, classes))
-    _he(model)
-    return model
+    return _for_relu(*layers, nn.Linear(channels, classes))
 
 
 def build_model(name: str, in_channels: int, classes: int, side: Side = (28, 28)) -> nn.Module:
@@ -253,10 +243,14 @@ def build_model(name: str, in_channels: int, classes: int, side: Side = (28, 28)
     return models[name](in_channels, classes)
 
 
-def _he(model: nn.Module) -> None:
-    """He initialisation: torch's own is too small for ReLU, and costs accuracy in the first rounds."""
+def _for_relu(*layers: nn.Module, channels_last: bool = False) -> nn.Module:
+    """Layers with He initialisation: torch's own is too small for ReLU, and costs accuracy at first."""
+    model = nn.Sequential(*layers)
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             kaiming_normal_(module.weight, nonlinearity="relu")
             if module.bias is not None:
                 zeros_(module.bias)
+    if channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model

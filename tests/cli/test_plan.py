@@ -133,7 +133,7 @@ def test_the_number_of_rounds_can_be_chosen(small):
         ({"users": 3}, "users is 3; expected a table"),
         ({"users.link_s": "[1]"}, "[users] 3 speeds, 1 link times"),
         ({"users.data": "[1.5]"}, "users.data.0 is 1.5: input should be a valid integer"),
-        ({"constants.gradient": 0}, "[constants] gradient has 0; every one has to be above 0"),
+        ({"constants.gradient": 0}, "[constants] gradient is 0.0; set it above 0"),
         ({"constants": "{convexity = 0}"}, "constants.smoothness is missing; set it"),
         ({"users": "{link_s = [1]}"}, "users.samples_per_s is missing; set it"),
         ({"lr": 0.1}, "steps are given, and so is lr; set steps, or rounds and lr"),

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedpace.core.commands import TOLERANCE
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import Checked, ConfigError, Count, NonNegative, Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +44,26 @@ class DeadlineUsers:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadlineConstants:
+class DeadlineConstants(Checked):
     """Constants of the loss (A1 to A3).
 
     Only noise / gradient and convexity shape a plan of given rounds. The others shift its bound, and so
     matter where the number of rounds is chosen.
     """
 
-    convexity: float  # mu; 0 is allowed: no round forgets an earlier one
-    smoothness: float  # L_s
-    gradient: float  # G: root of the expected squared norm
+    convexity: NonNegative  # mu; 0 is allowed: no round forgets an earlier one
+    smoothness: NonNegative  # L_s
+    gradient: Positive  # G: root of the expected squared norm
     noise: float | Sequence[float]  # sigma_u: of a one-sample gradient, for all or one a user
-    heterogeneity: float  # Gamma
-    distance: float  # D0: squared, from the first model to the optimum
+    heterogeneity: NonNegative  # Gamma
+    distance: NonNegative  # D0: squared, from the first model to the optimum
 
-    def __post_init__(self) -> None:
-        for name in ("convexity", "smoothness", "heterogeneity", "distance"):
-            _numbers(name, (getattr(self, name),), least=0)
-        _numbers("gradient", (self.gradient,), above=0)
+    def _check_rest(self) -> None:
         _numbers("noise", np.atleast_1d(self.noise), least=0)
 
 
 @dataclass(frozen=True, slots=True)
-class DeadlineProblem:
+class DeadlineProblem(Checked):
     """ADEL-FL's Problem 2 without its budget.
 
     scale_min, scale_max: limits of m. None: the smallest is 1 / max P_u, the largest max n_u / P_u
@@ -78,21 +75,17 @@ class DeadlineProblem:
     bound would promise layers that no user can reach.
     """
 
-    layers: int
+    layers: Count
     steps: Sequence[float]  # eta_t, one a round
     users: DeadlineUsers
     constants: DeadlineConstants
-    local_steps: int = 1  # E
+    local_steps: Count = 1  # E
     scale_min: float | None = None
     scale_max: float | None = None
-    rate_min: float | None = None
+    rate_min: Positive | None = None
 
-    def __post_init__(self) -> None:
+    def _check_rest(self) -> None:
         steps = _numbers("steps", self.steps, above=0)
-        if self.layers < 1 or self.local_steps < 1:
-            raise ConfigError(
-                f"layers is {self.layers} and local_steps {self.local_steps}; both are at least 1"
-            )
         if self.constants.convexity * steps.max() >= 1:
             raise ConfigError(
                 f"convexity {self.constants.convexity:g} times the largest step {steps.max():g} is not "
@@ -104,8 +97,6 @@ class DeadlineProblem:
                 f"noise has {noises} entries, but there are {len(self.users)} users; "
                 f"give one number, or one for every user"
             )
-        if self.rate_min is not None:
-            _numbers("rate_min", (self.rate_min,), above=0)
         low, high = self.scales
         if not 0 < low <= high:
             raise ConfigError(

@@ -9,15 +9,14 @@ its model, and weighs it by the client's share of all samples: w += alpha_t p_i 
 1, line 25). That is `apply = "delta"` with `weigh = "samples"`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fedpace.core.commands import Aggregate, Command, Drop
+from fedpace.core.commands import Aggregate
 from fedpace.core.errors import Checked, Count, Fraction, Natural
-from fedpace.core.events import Arrived, Failed, Joined, Started
-from fedpace.core.policy import Commands, Context, Policy
-from fedpace.policies.shared.crew import Crew
+from fedpace.core.events import Arrived
+from fedpace.core.policy import Commands, Context
+from fedpace.policies.shared.asynchronous import Asynchronous
 from fedpace.policies.shared.staleness import POLYNOMIAL, Staleness
 
 
@@ -38,33 +37,20 @@ class FedAsyncSettings(Checked):
     epochs: Annotated[Count | None, "local epochs; default: the run's"] = None
 
 
-class FedAsync(Policy[FedAsyncSettings]):
+class FedAsync(Asynchronous[FedAsyncSettings]):
     """Asynchronous: the model moves a little towards every update as it comes, less if it is old."""
 
     Settings = FedAsyncSettings
 
     def __init__(self, settings: FedAsyncSettings, context: Context) -> None:
-        super().__init__(settings, context)
-        self._crew = Crew(self, settings.concurrency, context.work(settings.epochs))
+        super().__init__(
+            settings, context, settings.concurrency, settings.epochs, settings.max_staleness
+        )
 
-    def on_started(self, event: Started) -> Commands:
-        return self._crew.fill()
-
-    def on_joined(self, event: Joined) -> Commands:
-        return self._crew.fill()
-
-    def on_failed(self, event: Failed) -> Commands:
-        return self._crew.fill()
-
-    def on_arrived(self, event: Arrived) -> Iterator[Command]:
+    def take(self, update: Arrived, staleness: int) -> Commands:
         settings = self.settings
-        staleness = self.version - event.version
-        if settings.max_staleness is not None and staleness > settings.max_staleness:
-            yield Drop(event.task, f"staleness {staleness} is over {settings.max_staleness}")
-        else:
-            weight = settings.alpha * settings.staleness(staleness)  # alpha_t
-            if settings.weigh == "samples":
-                weight *= self.books.clients.share(event.client)  # p_i
-            rule: Literal["mix", "sum"] = "mix" if settings.apply == "mix" else "sum"
-            yield Aggregate((event.task,), (weight,), rule=rule)
-        yield from self._crew.fill()
+        weight = settings.alpha * settings.staleness(staleness)  # alpha_t
+        if settings.weigh == "samples":
+            weight *= self.books.clients.share(update.client)  # p_i
+        rule: Literal["mix", "sum"] = "mix" if settings.apply == "mix" else "sum"
+        return (Aggregate((update.task,), (weight,), rule=rule),)

@@ -26,7 +26,7 @@ from fedpace.core.commands import (
     SetTimer,
     Train,
 )
-from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Started, Timer
+from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Profiled, Started, Timer
 
 AWAY, BUSY, FREE = 0, 1, 2
 FEW = 100
@@ -38,6 +38,7 @@ class OpenTask(NamedTuple):
 
     command: Probe | Train
     opened_at: float
+    awaits_profile: bool = False
 
 
 class Roster:
@@ -219,6 +220,8 @@ class Bookkeeper(Books):
                 self.close(task)
             case Probe() | Train():
                 self.open_task(message)
+            case Profiled(task=task):
+                self._open[task] = self._open[task]._replace(awaits_profile=False)
             case Joined():
                 self.clients.join(message.client, message.samples, message.most)
             case Left(client=client):
@@ -246,9 +249,9 @@ class Bookkeeper(Books):
         client, number = command.client, command.task
         before = self._open.get(number)
         if before is not None:
-            self._open[number] = OpenTask(command, before.opened_at)
+            self._open[number] = before._replace(command=command)
             return
-        self._open[number] = OpenTask(command, self.now)
+        self._open[number] = OpenTask(command, self.now, isinstance(command, Probe))
         tasks = self._tasks_of.get(client)
         self._tasks_of[client] = (number,) if tasks is None else (*tasks, number)
         self.clients.occupy(client)
@@ -277,10 +280,3 @@ class Bookkeeper(Books):
     def advance(self, slot: str) -> None:
         """Note that a model slot has a new version."""
         self._versions[slot] = self._versions.get(slot, 0) + 1
-
-    def set_timer(self, name: str, at: float | None) -> None:
-        """Note when a timer runs out; None: it does not any more."""
-        if at is None:
-            self._timers.pop(name, None)
-        else:
-            self._timers[name] = at

@@ -70,8 +70,6 @@ class Session:
         self.books: Books = self._books
         """What has happened so far, for everybody to read."""
         policy.books = self._books
-        self._unprofiled: set[int] = set()
-        """Probed tasks whose profile is still to come."""
         self._last_task = 0
         self._requests: set[int] = set()
 
@@ -91,20 +89,23 @@ class Session:
             raise PeerError(f"{event!r} is no event")
         if not accept(self, event):
             return []
+        books.note(event)
         self._recorder.write(event)
         charges = books.ledger.charges
         if charges:
             books.ledger.hear(event)
         commands: list[Command] = []
         for command in self._answers(event):
-            check = _CHECK.get(type(command))
-            if check is None:
+            if type(command) not in _CHECK:
                 raise PolicyError(
                     f"{self._name} answered {event!r} with {command!r}, which is no command"
                 )
             if charges and not self._affords(command):
                 return commands
-            check(self, command)
+            check = _CHECK[type(command)]
+            if check is not None:
+                check(self, command)
+            books.note(command)
             if charges:
                 books.ledger.pay(command)
             try:
@@ -172,25 +173,20 @@ class Session:
                 f"task {number} came back from version {event.version}, "
                 f"but was sent version {task.command.version}"
             )
-        self._books.arrive(event)
-        if self._unprofiled:
-            self._unprofiled.discard(number)
         return True
 
     def _accept_failed(self, event: Failed) -> bool:
         task = self._books.open.get(event.task)
         if task is None or task.command.client != event.client:
             return self._ignore_task(event)
-        self._close(event.task)
         return True
 
     def _accept_profiled(self, event: Profiled) -> bool:
         task = self._books.open.get(event.task)
-        if task is None or task.command.client != event.client or event.task not in self._unprofiled:
+        if task is None or task.command.client != event.client or not task.awaits_profile:
             return self._ignore_task(event)
         if not self._books.clients.is_online(event.client):
             raise _has_left(event)
-        self._unprofiled.remove(event.task)
         return True
 
     def _ignore_task(self, event: Arrived | Failed | Profiled) -> bool:
@@ -201,7 +197,6 @@ class Session:
         if event.at < self._books.timers.get(event.name, math.inf):
             self._ignore(f"timer {event.name}")
             return False
-        self._books.set_timer(event.name, None)
         return True
 
     def _accept_joined(self, event: Joined) -> bool:
@@ -214,13 +209,11 @@ class Session:
             raise PeerError(f"client {client} joined with open tasks of before; fail them first")
         if event.samples < 1:
             raise PeerError(f"client {client} joined with {event.samples} samples; it needs data")
-        self._books.clients.join(client, event.samples, event.most)
         return True
 
     def _accept_left(self, event: Left) -> bool:
         if not self._books.clients.is_online(event.client):
             raise PeerError(f"client {event.client} left, but was not online")
-        self._books.clients.leave(event.client)
         return True
 
     def _accept_measured(self, event: Measured) -> bool:
@@ -233,16 +226,10 @@ class Session:
     def _accept_started(self, event: Started) -> bool:
         if self._books.started:
             raise PeerError("the run was started twice")
-        self._books.started = True
         return True
 
     def _ignore(self, what: str, client: int | None = None, task: int | None = None) -> None:
         self._recorder.write(Ignored(self._books.now, what, client, task))
-
-    def _close(self, number: int) -> None:
-        self._books.close(number)
-        if self._unprofiled:
-            self._unprofiled.discard(number)
 
     # What goes out
 
@@ -264,13 +251,11 @@ class Session:
             != (command.client, command.version, command.slot)
         ) or before.batch_size != command.work.batch_size:
             raise PolicyError(f"{command!r} does not match the probe that opened it: {before!r}")
-        self._books.open_task(command)
 
     def _check_probe(self, command: Probe) -> None:
         if command.batch_size < 1:
             raise PolicyError(f"{command!r}: its batch size must be at least 1")
         self._open_task(command)
-        self._unprofiled.add(command.task)
 
     def _open_task(self, command: Probe | Train) -> None:
         client, number, version = command.client, command.task, command.version
@@ -287,13 +272,11 @@ class Session:
                 f"but it is at version {books.version(command.slot)}"
             )
         self._last_task = number
-        books.open_task(command)
 
     def _check_cancel(self, command: Cancel) -> None:
         client, number = command.client, command.task
         if number not in self._books.tasks_of(client):
             raise PolicyError(f"{command!r}: client {client} has no such open task")
-        self._close(number)
 
     def _check_drop(self, command: Drop) -> None:
         self._use(command, (command.task,))
@@ -302,11 +285,9 @@ class Session:
         check_weights(command.tasks, command.weights)
         check_step(command, self.policy.context.model.depth)
         self._use(command, command.tasks)
-        self._books.advance(command.slot)
 
     def _check_blend(self, command: Blend) -> None:
         check_sources(command)
-        self._books.advance(command.slot)
 
     def _check_measure(self, command: Measure) -> None:
         if command.weights:
@@ -320,16 +301,9 @@ class Session:
         name, at = command.name, command.at
         if not (math.isfinite(at) and at >= self._books.now):
             raise PolicyError(f"timer {name!r} is set to {at}, but it is {self._books.now} already")
-        self._books.set_timer(name, at)
-
-    def _cancel_timer(self, command: CancelTimer) -> None:
-        self._books.set_timer(command.name, None)
 
     def _finish(self, command: Finish) -> None:
         self.finished = command.reason
-
-    def _nothing(self, command: Note) -> None:
-        pass
 
     def _use(self, command: Command, tasks: tuple[int, ...]) -> None:
         if len(set(tasks)) != len(tasks):
@@ -340,7 +314,6 @@ class Session:
                 raise PolicyError(
                     f"{command!r}: the update of task {number} never came, or is used up already"
                 )
-        self._books.use(tasks)
 
     def _check_request(self, command: Measure | Evaluate) -> None:
         if command.request in self._requests:
@@ -367,7 +340,7 @@ _ACCEPT: Mapping[type, Callable[[Session, Any], bool]] = {
 }
 """The rules of each kind of event, in a table: asking one kind after the other takes longer."""
 
-_CHECK: Mapping[type, Callable[[Session, Any], None]] = {
+_CHECK: Mapping[type, Callable[[Session, Any], None] | None] = {
     Train: Session._check_train,
     Probe: Session._check_probe,
     Cancel: Session._check_cancel,
@@ -377,8 +350,8 @@ _CHECK: Mapping[type, Callable[[Session, Any], None]] = {
     Measure: Session._check_measure,
     Evaluate: Session._check_request,
     SetTimer: Session._check_timer,
-    CancelTimer: Session._cancel_timer,
     Finish: Session._finish,
-    Note: Session._nothing,
+    CancelTimer: None,
+    Note: None,
 }
-"""Those of each kind of command; what is not here is none."""
+"""Those of each kind of command; None: it has none."""

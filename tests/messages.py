@@ -27,13 +27,7 @@ def arrived(
     """An Arrived; more: the other fields of its TaskResult."""
     result = TaskResult(depth, steps, full_steps, samples, **more)
     return Arrived(
-        at=at,
-        client=client,
-        task=task,
-        version=version,
-        result=result,
-        up_bytes=up_bytes,
-        rates=rates,
+        at=at, client=client, task=task, version=version, result=result, up_bytes=up_bytes, rates=rates
     )
 
 

@@ -57,10 +57,7 @@ ABLATIONS: dict[str, Settings] = {
     "dynamite, static tau": POLICIES["dynamite"] | {"tau": 2},
     "dynamite, uniform batch": POLICIES["dynamite"] | {"batches": "uniform"},
 }
-SKEWED: Settings = {
-    "partition": {"kind": "dirichlet", "alpha": 0.3},
-    "stream": {"arrival": "none"},
-}
+SKEWED: Settings = {"partition": {"kind": "dirichlet", "alpha": 0.3}, "stream": {"arrival": "none"}}
 TUNED = 100
 """First seed of `tuning`, which the other tables do not use."""
 SHAPES = ((10, 6), (5, 12), (2, 30), (1, 60))

@@ -58,10 +58,7 @@ def packed(content: bytes) -> bytes:
 def build(source: Path) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the shipped files, before they are compressed."""
     full = load_idx(source)
-    parts = (
-        ("train", full.train_x, full.train_y, 1200),
-        ("test", full.test_x, full.test_y, 200),
-    )
+    parts = (("train", full.train_x, full.train_y, 1200), ("test", full.test_x, full.test_y, 200))
     for part, x, y, per_class in parts:
         rows = draw(part, y, per_class)
         yield f"fashion-{part}-images.idx.xz", idx(x[rows, 0])

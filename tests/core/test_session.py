@@ -20,17 +20,7 @@ from fedpace.core.commands import (
     Work,
 )
 from fedpace.core.errors import PeerError, PolicyError
-from fedpace.core.events import (
-    Event,
-    Failed,
-    Joined,
-    Left,
-    Measured,
-    Profiled,
-    Rates,
-    Started,
-    Timer,
-)
+from fedpace.core.events import Event, Failed, Joined, Left, Measured, Profiled, Rates, Started, Timer
 from fedpace.core.facts import Finished, Ignored, Spent
 from fedpace.core.journal import Header, Journal, Memory
 from fedpace.core.model import ModelProfile

@@ -7,12 +7,7 @@ import pytest
 from fedpace.core.errors import ConfigError
 from fedpace.core.random.keyed import generator
 from fedpace.fleet.behaviour import Behaviour
-from fedpace.fleet.distribution import (
-    Distribution,
-    DistributionSettings,
-    Draw,
-    draw_positive,
-)
+from fedpace.fleet.distribution import Distribution, DistributionSettings, Draw, draw_positive
 from fedpace.fleet.trace import Phones, PhonesSettings
 
 SIZE = 40_000
@@ -86,11 +81,7 @@ def test_draws_that_make_no_sense_are_refused(wrong: dict, complaint: str) -> No
 
 
 def test_megabits_become_bytes() -> None:
-    settings = DistributionSettings(
-        Draw("constant", 2.0),
-        Draw("constant", 8.0),
-        Draw("constant", 4.0),
-    )
+    settings = DistributionSettings(Draw("constant", 2.0), Draw("constant", 8.0), Draw("constant", 4.0))
     pace = Distribution.build(settings, 1, 0).pace(0, 0)
     assert (pace.sample_s, pace.down_bytes_s, pace.up_bytes_s) == (2.0, 1e6, 5e5)
 

@@ -38,10 +38,7 @@ QUICK = {"beat_s": 0.2, "silent_s": 20.0, "return_s": 20.0, "resume_s": 40.0}
 
 
 def wait_for(
-    what: Callable[[], T],
-    why: str,
-    logs: Callable[[], str] = lambda: "",
-    within_s: float = LONG_S,
+    what: Callable[[], T], why: str, logs: Callable[[], str] = lambda: "", within_s: float = LONG_S
 ) -> T:
     """What it gives as soon as that is something; an AssertionError where it takes too long."""
     end = time.monotonic() + within_s

@@ -120,12 +120,7 @@ class Toy:
             return None
         depth = work.depth or self.layout.depth
         made = update(
-            weights["params"],
-            self.layout.start(depth).params,
-            depth,
-            self._client,
-            opened.task,
-            steps,
+            weights["params"], self.layout.start(depth).params, depth, self._client, opened.task, steps
         )
         trained = steps * work.batch_size
         result = TaskResult(depth, steps, full_steps, min(trained, SAMPLES), trained, cut=steps < total)

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize
 from scipy.special import gammaincc
 
-from fedpace.planning.deadline_bound import (
-    DeadlineConstants,
-    DeadlineProblem,
-    DeadlineUsers,
-)
+from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
 from fedpace.planning.deadlines import LINK_MARGIN, smallest_budget
 
 KNOWN = DeadlineConstants(

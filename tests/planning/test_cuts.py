@@ -98,15 +98,7 @@ def test_many_clients_are_cut_at_once_as_one_by_one():
     assert set(together.tolist()) == set(range(8))
 
 
-@given(
-    layers,
-    st.integers(1, 30),
-    st.data(),
-    seconds,
-    seconds,
-    st.floats(0, 3000),
-    st.floats(0, 1),
-)
+@given(layers, st.integers(1, 30), st.data(), seconds, seconds, st.floats(0, 3000), st.floats(0, 1))
 def test_the_fitted_work_is_the_first_choice_that_is_in_time(
     costs, wanted, data, batch_s, send_s, left_s, into
 ):

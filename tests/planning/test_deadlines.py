@@ -23,14 +23,7 @@ from fedpace.planning.deadlines import (
     replan,
     smallest_budget,
 )
-from tests.planning.deadline_cases import (
-    FLEET,
-    KNOWN,
-    at_random,
-    decaying,
-    oracle,
-    problems,
-)
+from tests.planning.deadline_cases import FLEET, KNOWN, at_random, decaying, oracle, problems
 from tests.sizes import sizes
 
 

@@ -19,16 +19,7 @@ from fedpace.core.commands import (
     SetTimer,
     Train,
 )
-from fedpace.core.events import (
-    Failed,
-    Joined,
-    Left,
-    Measured,
-    Profiled,
-    Rates,
-    Started,
-    Timer,
-)
+from fedpace.core.events import Failed, Joined, Left, Measured, Profiled, Rates, Started, Timer
 from fedpace.core.journal import Header, Journal, Memory, replay
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context

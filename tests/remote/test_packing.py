@@ -114,10 +114,7 @@ def test_no_beginning_of_a_file_is_a_file(arrays, draw):
             file(("a", array()), ("b", array(offsets=(8, 12))), data=bytes(12)),
             "end at 4 and go on at 8",
         ),
-        (
-            file(("a", array()), ("b", array(offsets=(2, 6))), data=bytes(6)),
-            "end at 4 and go on at 2",
-        ),
+        (file(("a", array()), ("b", array(offsets=(2, 6))), data=bytes(6)), "end at 4 and go on at 2"),
         (file(("a", array()), ("b", array()), data=bytes(4)), "end at 4 and go on at 0"),
         (file(("a", array(offsets=(4, 0))), data=bytes(4)), "end at 0 and go on at 4"),
         (file(("a", array(offsets=(-4, 0)))), "end at 0 and go on at -4"),
@@ -131,10 +128,7 @@ def test_no_beginning_of_a_file_is_a_file(arrays, draw):
         (file(("a", array(more=1)), data=bytes(4)), "unknown field `more`"),
         (file(("__metadata__", {"a": "b"})), "its head cannot be read"),
         (file(("a", array()), ("a", array()), data=bytes(4)), "two of 2 names are equal"),
-        (
-            file(("a", array()), ("a", array(offsets=(4, 8))), data=bytes(8)),
-            "two of 2 names are equal",
-        ),
+        (file(("a", array()), ("a", array(offsets=(4, 8))), data=bytes(8)), "two of 2 names are equal"),
         (
             file(
                 head=b'{"a":{"dtype":"F64","dtype":"F32","shape":[1],"data_offsets":[0,4]}}',

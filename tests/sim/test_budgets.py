@@ -220,7 +220,7 @@ def test_a_policy_can_have_a_budget_of_its_own():
         | {
             "budget": {"money": 10, "sample_cost": [1, 2, 3], "time_s": 50},
             "policies": {"sync": {}, "own": {"use": "sync", "budget": {"money": 5, "sample_cost": 2}}},
-        },
+        }
     )
     assert policy_plan(config, "sync").budget == Budget(50.0, 10.0, (1.0, 2.0, 3.0))
     assert policy_plan(config, "own").budget == Budget(50.0, 5.0, (2.0,))

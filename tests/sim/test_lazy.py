@@ -140,10 +140,7 @@ def test_a_job_says_all_that_its_arrival_and_its_work_say():
     thin = arrived(2.0, 8, 2, 6, depth=3, steps=2, samples=40, width=0.5)
     lazy.expect(thin, Work(20, steps=2, width=0.5))
     lazy.aggregate(aggregate(1, 2))
-    assert executor.jobs == [
-        Job(7, 1, 0, 20, stopped.result, "numbers"),
-        Job(8, 2, 6, 20, thin.result),
-    ]
+    assert executor.jobs == [Job(7, 1, 0, 20, stopped.result, "numbers"), Job(8, 2, 6, 20, thin.result)]
 
 
 def test_a_task_that_came_to_nothing_leaves_nothing_behind():

@@ -92,8 +92,7 @@ def client_(
 
 @app.command("revoke")
 def revoke_(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The client.")],
-    keys: Keys = Path("keys"),
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The client.")], keys: Keys = Path("keys")
 ) -> None:
     """Shut a client out, at once and also from a server that is running."""
     with needs_extra("net"):

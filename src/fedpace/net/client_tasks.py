@@ -160,8 +160,7 @@ class ClientTasks:
     async def _carry_out(self, own: ClientTask) -> None:
         loop, task = asyncio.get_running_loop(), own.opened.task
         data, down = await self._with_server(
-            own,
-            lambda: transfer.fetch(self._link.stub, task, _MOST_MODEL_BYTES, self._link.metadata()),
+            own, lambda: transfer.fetch(self._link.stub, task, _MOST_MODEL_BYTES, self._link.metadata())
         )
         weights = arrays.unpack(data, _MOST_MODEL_BYTES)
         down_s = down.seconds + self._link.latency_s
@@ -188,13 +187,7 @@ class ClientTasks:
             self.doing = (task, steps)
 
         result = await loop.run_in_executor(
-            self.thread,
-            self._trainee.train,
-            own.opened,
-            weights,
-            own.orders,
-            profiled,
-            stepped,
+            self.thread, self._trainee.train, own.opened, weights, own.orders, profiled, stepped
         )
         if result is None or own.cancelled:
             return

@@ -239,10 +239,7 @@ class Server:
         raise AssertionError("abort raises")
 
     async def _greet(
-        self,
-        identity: Identity | None,
-        requests: AsyncIterator[pb.FromClient],
-        context: Call,
+        self, identity: Identity | None, requests: AsyncIterator[pb.FromClient], context: Call
     ) -> Connection | None:
         """The connection of a client that may take part; the others are told why not."""
         try:

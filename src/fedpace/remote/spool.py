@@ -134,11 +134,7 @@ class Spool:
     def finish(self, task: int) -> Path:
         """Check the whole upload and keep it; its path. DigestError if it is not what was offered."""
         with self._hold(task):
-            upload, path, part = (
-                self.offered(task),
-                self._file(task, WHOLE),
-                self._file(task, "part"),
-            )
+            upload, path, part = (self.offered(task), self._file(task, WHOLE), self._file(task, "part"))
             if upload.complete:
                 return path
             if upload.missing:

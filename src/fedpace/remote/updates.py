@@ -31,10 +31,7 @@ class ReceivedUpdates:
     """
 
     def __init__(
-        self,
-        spool: Spool,
-        norm_bound: float | None = None,
-        widths: Collection[float] | None = None,
+        self, spool: Spool, norm_bound: float | None = None, widths: Collection[float] | None = None
     ) -> None:
         self._spool = spool
         self._norm_bound = norm_bound

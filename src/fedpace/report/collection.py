@@ -44,11 +44,7 @@ def collect_runs(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summ
 
 
 def write_report(
-    groups: Groups,
-    folder: Path,
-    targets: Sequence[float],
-    console: Console,
-    title: str | None = None,
+    groups: Groups, folder: Path, targets: Sequence[float], console: Console, title: str | None = None
 ) -> None:
     """Print the table; write report.md, report.json and the figure into the folder."""
     targets = targets or default_targets(groups)

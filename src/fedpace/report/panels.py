@@ -121,13 +121,7 @@ def participation_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
         left, end = min(left, edges[0]), max(end, edges[-1])
         width = 92 * (edges[1] - edges[0])
         axes.bar(
-            100 * edges[:-1],
-            heights,
-            width,
-            place,
-            align="edge",
-            color=colours[label],
-            linewidth=0,
+            100 * edges[:-1], heights, width, place, align="edge", color=colours[label], linewidth=0
         )
         axes.axhline(place, color=FAINT, linewidth=0.8)
         axes.plot(

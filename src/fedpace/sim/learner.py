@@ -27,20 +27,10 @@ class Learner(Protocol):
 class TimingOnly:
     """Carries no weights: for runs that only ask who does what when."""
 
-    def opened(self, command: Probe | Train) -> None:
-        pass
+    def _nothing(self, *_: object) -> None:
+        """Learn nothing of what happens."""
 
-    def expect(self, event: Arrived, work: Work) -> None:
-        pass
-
-    def forget(self, task: int) -> None:
-        pass
-
-    def aggregate(self, command: Aggregate) -> None:
-        pass
-
-    def blend(self, command: Blend) -> None:
-        pass
+    opened = expect = forget = aggregate = blend = _nothing
 
     def measure(self, command: Measure) -> tuple[float, ...]:
         raise PolicyError(

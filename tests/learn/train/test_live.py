@@ -258,9 +258,7 @@ def test_a_probe_goes_on_for_as_many_epochs_as_it_may(bench):
 def test_where_more_is_done_than_the_work_wants_nothing_is_added(bench, depth):
     orders, work = TaskOrders(), Work(SIZE, steps=4, depth=depth)
     outcome = bench.train(
-        opened=probed(),
-        orders=orders,
-        on_step=lambda steps: orders.work(work) if steps == 6 else None,
+        opened=probed(), orders=orders, on_step=lambda steps: orders.work(work) if steps == 6 else None
     )
     assert agrees(outcome, bench.expected(work, 6))
     assert (outcome.result.steps, outcome.result.full_steps, outcome.result.cut) == (6, 6, False)

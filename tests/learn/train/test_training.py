@@ -77,10 +77,7 @@ def test_full_training_is_exactly_a_plain_loop(steps):
     divided = task()
     trainer = Trainer(divided, TrainSettings(lr=0.1, options={"momentum": 0.9}), SEED)
     expected = by_hand(
-        divided,
-        trainer,
-        job(steps=steps),
-        lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
+        divided, trainer, job(steps=steps), lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)
     )
     update = trainer.run(job(steps=steps), trainer.initial())
     assert torch.equal(update.params, expected.params - trainer.initial().params)
@@ -137,11 +134,7 @@ def test_a_thinner_model_trains_as_a_plain_loop_over_it():
 
 
 def test_models_of_several_widths_do_not_meet():
-    jobs = [
-        job(0, 1, depth=5),
-        job(0, 2, depth=5, width=0.5),
-        job(1, 3, depth=5, width=0.3),
-    ]
+    jobs = [job(0, 1, depth=5), job(0, 2, depth=5, width=0.5), job(1, 3, depth=5, width=0.3)]
     first = Trainer(task(normed), TrainSettings(optimiser="Adam"), SEED)
     second = Trainer(task(normed), TrainSettings(optimiser="Adam"), SEED)
     one = [first.run(work, first.initial()) for work in jobs]

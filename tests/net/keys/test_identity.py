@@ -418,10 +418,7 @@ def test_certificates_say_what_they_are_for(authority):
 
     assert extension(ca, x509.BasicConstraints) == x509.BasicConstraints(ca=True, path_length=0)
     assert extension(ca, x509.KeyUsage).key_cert_sign
-    usages = {
-        server: ExtendedKeyUsageOID.SERVER_AUTH,
-        client: ExtendedKeyUsageOID.CLIENT_AUTH,
-    }
+    usages = {server: ExtendedKeyUsageOID.SERVER_AUTH, client: ExtendedKeyUsageOID.CLIENT_AUTH}
     for certificate, usage in usages.items():
         assert not extension(certificate, x509.BasicConstraints).ca
         assert not extension(certificate, x509.KeyUsage).key_cert_sign

@@ -226,11 +226,7 @@ def test_salf_ends_after_its_rounds(stage):
 
 
 @pytest.mark.parametrize(
-    ("settings", "part"),
-    [
-        ({"deadline_s": 0.0}, "deadline_s is 0"),
-        ({"rounds": 0}, "rounds is 0"),
-    ],
+    ("settings", "part"), [({"deadline_s": 0.0}, "deadline_s is 0"), ({"rounds": 0}, "rounds is 0")]
 )
 def test_wrong_settings_are_refused(settings, part):
     with pytest.raises(ConfigError, match=part):

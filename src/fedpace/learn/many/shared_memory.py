@@ -158,14 +158,7 @@ def read_update(block: SharedMemory, number: int, sizes: ModelSizes, header: Upd
     slope = lengths[3]
     gradient = None if slope is None else _copy(block, at + buffers.nbytes, slope, np.float32)
     return Update(
-        header.depth,
-        params,
-        buffers,
-        counters,
-        header.effort,
-        header.width,
-        header.estimates,
-        gradient,
+        header.depth, params, buffers, counters, header.effort, header.width, header.estimates, gradient
     )
 
 

@@ -14,12 +14,7 @@ class Evaluator:
     """Computes accuracy and loss of weights, in a model of its own."""
 
     def __init__(
-        self,
-        task: Task,
-        layout: Layout,
-        model: nn.Module,
-        batch_size: int = 500,
-        device: str = "cpu",
+        self, task: Task, layout: Layout, model: nn.Module, batch_size: int = 500, device: str = "cpu"
     ) -> None:
         """model: made as the trained one was; what it draws and does not save must be the same."""
         self._task = task

@@ -119,10 +119,7 @@ def _averaged(
         return before
     if before is None:
         return measured, noise
-    return (
-        before[0] + _RECENT * (measured - before[0]),
-        before[1] + _RECENT * (noise - before[1]),
-    )
+    return (before[0] + _RECENT * (measured - before[0]), before[1] + _RECENT * (noise - before[1]))
 
 
 def _without_noise(found: tuple[float, float] | None) -> float:

@@ -25,12 +25,7 @@ class Waiting(Policy[S]):
     """
 
     def __init__(
-        self,
-        settings: S,
-        context: Context,
-        n: int | None,
-        deadline_s: float | None,
-        quorum: int,
+        self, settings: S, context: Context, n: int | None, deadline_s: float | None, quorum: int
     ) -> None:
         super().__init__(settings, context)
         self.n = resolve("n", n, context.clients, context.clients, "clients are in the fleet")

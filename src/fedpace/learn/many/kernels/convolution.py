@@ -162,13 +162,7 @@ def convolve(
 
 
 def weights_of(
-    x: Tensor,
-    slopes: Tensor,
-    high: int,
-    wide: int,
-    stride: int,
-    padding: tuple[int, int],
-    exact: bool,
+    x: Tensor, slopes: Tensor, high: int, wide: int, stride: int, padding: tuple[int, int], exact: bool
 ) -> Tensor:
     """Gradients of the weights, where `slopes` are those of what `convolve` gives."""
     clients, samples, channels, height, width = x.shape

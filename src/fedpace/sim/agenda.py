@@ -1,4 +1,4 @@
-"""What is going to happen, in order: time, then kind, then the order of writing it down.
+"""Agenda of a simulated run: entries in order of time, then kind, then the order of writing.
 
 Equal times are common, since schedules fill their time exactly. Arrivals come before timers, or a
 round would end before the updates that it waited for.

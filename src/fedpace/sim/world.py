@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from fedpace.core.books import Books
-from fedpace.core.budget import Budget
 from fedpace.core.commands import (
     GLOBAL,
     Aggregate,
@@ -106,7 +105,8 @@ class SimulatedWorld:
         self._faithful = not fleet.behaviour.dropout
         self._model, self._model_bytes = model, model.total_bytes
         self._stream = stream
-        self._books = Books(Budget())
+        self._books: Books
+        """The run's, once they are attached."""
         self._agenda: Agenda[Event | Tick | _Switch] = Agenda()
         self._ticks = 0
         self._opening: Iterator[Event] | None = self._open_world()

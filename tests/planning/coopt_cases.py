@@ -20,6 +20,19 @@ FLEET = CooptClients(
 )
 
 
+def smallest_deadline(problem):
+    """Seconds that all rounds need with tau_min local steps of one sample."""
+    clients = problem.clients
+    steps_s = (problem.tau_min + clients.extra) * (1 / np.array(clients.samples_per_s))
+    return float((steps_s + np.array(clients.link_s)).max()) * problem.budget.rounds
+
+
+def smallest_money(problem):
+    """The cost of all rounds with tau_min local steps of one sample."""
+    budget = problem.budget
+    return (problem.tau_min * math.fsum(problem.sample_costs) + budget.round_cost) * budget.rounds
+
+
 def constants_at_random(rng):
     return CooptConstants(
         quadratic=float(rng.uniform(0.5, 2)),

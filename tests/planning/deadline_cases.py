@@ -10,7 +10,7 @@ from scipy.optimize import LinearConstraint, minimize
 from scipy.special import gammaincc
 
 from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
-from fedpace.planning.deadlines import LINK_MARGIN, smallest_budget
+from fedpace.planning.deadlines import LINK_MARGIN, plan_deadlines, smallest_budget
 
 KNOWN = DeadlineConstants(
     convexity=0.05, smoothness=1.0, gradient=1.0, noise=5.0, heterogeneity=0.1, distance=20.0
@@ -62,6 +62,26 @@ problems = st.builds(
     st.integers(0, 2**32),
     st.integers(1, 30),
 )
+
+
+def replan(before, done, left_s, users=None, constants=None):
+    """A plan for the rounds after the first `done`, with the budget that is left.
+
+    users, constants: current estimates; None: those of the plan before, the distance being what it
+    predicted for now.
+    """
+    problem = before.problem
+    if constants is None:
+        constants = replace(problem.constants, distance=float(before.distances[done]))
+    return plan_deadlines(
+        replace(
+            problem,
+            steps=problem.steps[done:],
+            users=problem.users if users is None else users,
+            constants=constants,
+        ),
+        left_s,
+    )
 
 
 def as_in_the_paper(problem, deadlines, scale):

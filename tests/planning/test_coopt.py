@@ -22,6 +22,8 @@ from tests.planning.coopt_cases import (
     brute_force,
     kept,
     problems,
+    smallest_deadline,
+    smallest_money,
 )
 
 seeds = st.integers(0, 2**32)
@@ -254,7 +256,7 @@ def test_other_units_of_time_and_money_change_nothing(problem, seconds, coins):
 
 @given(problems, st.lists(st.floats(0, 0.5), min_size=1, max_size=5))
 def test_more_money_never_gives_a_larger_bound(problem, steps):
-    money = problem.budget.money or 1e3 * coopt.smallest_money(problem)
+    money = problem.budget.money or 1e3 * smallest_money(problem)
     last = math.inf
     for step in (0.0, *steps):
         money *= 1 + step
@@ -268,7 +270,7 @@ def test_more_money_never_gives_a_larger_bound(problem, steps):
 @given(problems, st.floats(0, 1))
 def test_more_time_never_gives_a_larger_bound(problem, step):
     problem = replace(problem, budget=replace(problem.budget, sample_cost=0.01, money=None))
-    deadline_s = 3 * coopt.smallest_deadline(problem)
+    deadline_s = 3 * smallest_deadline(problem)
     short, long_ = (
         plan_coopt(replace(problem, budget=replace(problem.budget, deadline_s=s)))
         for s in (deadline_s, deadline_s * (1 + step))

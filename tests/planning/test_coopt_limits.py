@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given
 
 from fedpace.core.errors import ConfigError
-from fedpace.planning.coopt import (
-    fitting_rounds,
-    plan_coopt,
-    plan_gpu,
-    plan_next,
-    plan_uniform,
-    smallest_deadline,
-    smallest_money,
-)
+from fedpace.planning.coopt import fitting_rounds, plan_coopt, plan_gpu, plan_next, plan_uniform
 from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptProblem
-from tests.planning.coopt_cases import FLEET, KNOWN, problems
+from tests.planning.coopt_cases import FLEET, KNOWN, problems, smallest_deadline, smallest_money
 
 PLANNERS = (plan_coopt, plan_next, plan_uniform)
 

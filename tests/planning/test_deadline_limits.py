@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 
 from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import DeadlineProblem
-from fedpace.planning.deadlines import (
-    choose_rounds,
-    fitting_rounds,
-    plan_deadlines,
-    replan,
-    smallest_budget,
-)
-from tests.planning.deadline_cases import FLEET, KNOWN, decaying, oracle, problems, with_a_floor
+from fedpace.planning.deadlines import choose_rounds, fitting_rounds, plan_deadlines, smallest_budget
+from tests.planning.deadline_cases import FLEET, KNOWN, decaying, oracle, problems, replan, with_a_floor
 
 
 def test_with_a_smallest_rate_the_solver_is_as_good_as_trust_constr():

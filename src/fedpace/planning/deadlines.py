@@ -23,9 +23,7 @@ import numpy as np
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import (
-    DeadlineConstants,
     DeadlineProblem,
-    DeadlineUsers,
     batches_by_speed,
     bound_by_round,
     distance_bound,
@@ -145,31 +143,6 @@ def choose_rounds(
     number = fitting[min(range(first, last + 1), key=value)]
     _, deadlines_s, scale = found[number]
     return _plan(_first(problem, number), budget_s, deadlines_s, scale)
-
-
-def replan(
-    before: DeadlinePlan,
-    done: int,
-    left_s: float,
-    users: DeadlineUsers | None = None,
-    constants: DeadlineConstants | None = None,
-) -> DeadlinePlan:
-    """A plan for the rounds after the first `done`, with the budget that is left.
-
-    users, constants: current estimates; None: those of the plan before, the distance being what it
-    predicted for now. An explicit scale_min, scale_max or rate_min stays.
-    """
-    problem = before.problem
-    if not 0 <= done < problem.rounds:
-        raise ConfigError(
-            f"{done} rounds are done of a plan of {problem.rounds}; replan while at least one is left"
-        )
-    if constants is None:
-        constants = replace(problem.constants, distance=float(before.distances[done]))
-    users = problem.users if users is None else users
-    return plan_deadlines(
-        replace(problem, steps=problem.steps[done:], users=users, constants=constants), left_s
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpace.core.books import Roster
+from fedpace.core.random import keyed as seeds
 
 
 def drawn(roster, count, rng):
@@ -151,3 +152,22 @@ def test_a_draw_leaves_out_those_that_it_is_told_to(busy, barred, count):
         other.occupy(client)
     expected = other.draw(count, np.random.default_rng(count))
     assert one.draw(count, np.random.default_rng(count), but=barred) == expected
+
+
+def test_every_free_client_is_picked_equally_often_and_no_other():
+    roster = full(range(100))
+    for client in range(0, 100, 2):
+        roster.occupy(client)
+    picked = [roster.pick(seeds.keyed_entropy(1, "pick", number)) for number in range(20_000)]
+    counts = np.bincount([client for client in picked if client is not None], minlength=100)
+    assert counts[::2].sum() == 0
+    assert 0.2 < picked.count(None) / len(picked) < 0.3  # two tries, each of which meets every other
+    expected = counts.sum() / 50
+    assert ((counts[1::2] - expected) ** 2 / expected).sum() < 50 + 4 * np.sqrt(2 * 50)
+
+
+def test_among_few_free_clients_nobody_is_picked_by_trial():
+    roster = full(range(100))
+    for client in range(95):
+        roster.occupy(client)
+    assert roster.pick(0) is None

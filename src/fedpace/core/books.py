@@ -105,6 +105,16 @@ class Roster:
                     chosen.setdefault(client)
         return list(chosen)
 
+    def pick(self, bits: int) -> int | None:
+        """A free client by 128 random bits; None: neither of two tries has met one, so `draw` it."""
+        known, states = self._known, self._states
+        if self._by_trial(1, self._idle):
+            for number in (bits & (2**64 - 1), bits >> 64):
+                client = known[number * len(known) >> 64]
+                if states[client] == FREE:
+                    return client
+        return None
+
     def join(self, client: int, samples: int = 1, most: int | None = None) -> None:
         """Note that a client is there. samples, most: as in Joined."""
         missing = client + 1 - len(self._states)

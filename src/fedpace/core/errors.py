@@ -49,11 +49,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
 class Allowed:
     """A limit on a setting, part of its type: words that go on from "set it", and a test.
 
-    NaN passes no test that compares.
+    NaN passes no test that compares. choices: names, where only some are allowed.
     """
 
     words: str
     test: Callable[[Any], bool]
+    choices: tuple[str, ...] = ()
 
 
 Count = Annotated[int, Allowed("to 1 or more", lambda value: value >= 1)]
@@ -77,7 +78,8 @@ def check(name: str, value: Any, kind: Any) -> None:
         for one in values:
             if one is not None and not limit.test(one):
                 finite = ", and finite" if isinstance(one, float) and not math.isfinite(one) else ""
-                raise ConfigError(f"{name} {verb} {one!r}; set it {limit.words}{finite}")
+                hint = nearest(one, limit.choices) if isinstance(one, str) else ""
+                raise ConfigError(f"{name} {verb} {one!r}{hint}; set it {limit.words}{finite}")
 
 
 class Checked:
@@ -101,7 +103,7 @@ def _limits(kind: Any) -> Iterator[Allowed]:
     if get_origin(kind) is Literal:
         choices = get_args(kind)
         *others, last = choices
-        yield Allowed(f"to {', '.join(others)} or {last}", lambda value: value in choices)
+        yield Allowed(f"to {', '.join(others)} or {last}", lambda value: value in choices, choices)
     elif get_origin(kind) is not Mapping:
         for part in get_args(kind):
             if isinstance(part, Allowed):

@@ -104,6 +104,10 @@ class Policy(Generic[S]):
         """The generator for one purpose of this policy."""
         return seeds.generator(self.context.seed, f"policy.{purpose}", *keys)
 
+    def entropy(self, purpose: str, *keys: int) -> int:
+        """128 random bits for one purpose of this policy."""
+        return seeds.keyed_entropy(self.context.seed, f"policy.{purpose}", *keys)
+
     def handle(self, event: Event) -> Commands:
         """Hand an event to its handler."""
         match event:

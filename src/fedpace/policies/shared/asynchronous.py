@@ -31,7 +31,7 @@ class Asynchronous(Policy[S]):
             "concurrency", concurrency, clients, clients, "clients are in the fleet"
         )
         self._work, self._max_staleness = context.work(epochs), max_staleness
-        self._rng = self.generator("sample")
+        self._draws = 0
 
     def take(self, update: Arrived, staleness: int) -> Commands:
         """Use an update, or keep it for its use."""
@@ -59,5 +59,14 @@ class Asynchronous(Policy[S]):
         books = self.books
         wanted = self.concurrency - len(books.open)
         if books.started and wanted > 0 and books.clients.idle:
-            for client in books.clients.draw(wanted, self._rng):
+            for client in self._draw(wanted):
                 yield Train(client, self.new_task(), self.version, self._work)
+
+    def _draw(self, count: int) -> list[int]:
+        """Free clients; each draw has a key of its own, so that none depends on those before it."""
+        self._draws += 1
+        if count == 1:  # at nearly every event, so without making a generator
+            client = self.books.clients.pick(self.entropy("sample", self._draws))
+            if client is not None:
+                return [client]
+        return self.books.clients.draw(count, self.generator("sample", self._draws))

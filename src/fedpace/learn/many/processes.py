@@ -21,13 +21,6 @@ from fedpace.learn.many.executor import (
     chunks_in_order,
     chunks_of,
 )
-from fedpace.learn.many.shared_memory import (
-    ModelSizes,
-    ResultBuffers,
-    SharedBlocks,
-    UpdateHeader,
-    WeightCache,
-)
 from fedpace.learn.many.worker import packed, work
 from fedpace.learn.model.weights import Update
 from fedpace.learn.train.trainer import Trainer
@@ -71,10 +64,10 @@ class ProcessExecutor(Executor):
         if workers < 1:
             raise ConfigError(f"workers is {workers}; set it to 1 or more")
         end = trainer.layout.start(0)
-        self._sizes = ModelSizes(end.counters, end.params, end.buffers)
-        self._blocks = SharedBlocks()
-        self._weights = WeightCache(self._blocks, self._sizes)
-        self._results = ResultBuffers(self._blocks, self._sizes)
+        self._sizes = shared.ModelSizes(end.counters, end.params, end.buffers)
+        self._blocks = shared.SharedBlocks()
+        self._weights = shared.WeightCache(self._blocks, self._sizes)
+        self._results = shared.ResultBuffers(self._blocks, self._sizes)
         try:
             self._packed = self._blocks.packed((trainer, within))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -96,7 +89,9 @@ class ProcessExecutor(Executor):
             chunks = chunks_in_order(len(needed) + len(others), self._count)
         else:
             chunks = chunks_of([job for job, _ in needed], self._count, self.appetite)
-        batches = self._queued([*needed, *others], chunks)
+        jobs = [*needed, *others]
+        batches = [JobBatch([jobs[place] for place in chunk], chunk) for chunk in chunks]
+        self._queue.extend(batches)
         with self._ended_if_broken_off():
             self._hand_out(1)
         return batches
@@ -131,11 +126,6 @@ class ProcessExecutor(Executor):
         except BaseException:
             self._end()
             raise
-
-    def _queued(self, jobs: Jobs, chunks: Sequence[Sequence[int]]) -> list[JobBatch]:
-        batches = [JobBatch([jobs[place] for place in chunk], chunk) for chunk in chunks]
-        self._queue.extend(batches)
-        return batches
 
     def _hand_out(self, most: int) -> None:
         """Give batches that wait to workers that have fewer orders than `most`."""
@@ -185,7 +175,7 @@ class ProcessExecutor(Executor):
     def _answer(self, worker: _Worker, order: _Order) -> list[Update] | Exception:
         """Updates or error of an order; raises where there is no worker any more."""
         try:
-            answer: list[UpdateHeader] | Exception = worker.line.recv()
+            answer: list[shared.UpdateHeader] | Exception = worker.line.recv()
         except (EOFError, OSError) as error:
             worker.process.join()
             at = shared.noted_task(order.results)

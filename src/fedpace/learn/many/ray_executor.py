@@ -9,7 +9,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedpace.core.errors import ConfigError, FedpaceError, needs_extra
@@ -115,13 +114,10 @@ class _Actor:
         self._executor = within(trainer)
 
     def train(self, order: list[tuple[Job, int]], *stored: Arrays) -> list[Arrays] | FedpaceError:
-        starts = [Weights(**{kind: _tensor(one) for kind, one in arrays.items()}) for arrays in stored]
+        vectors = [{kind: torch.from_numpy(one) for kind, one in arrays.items()} for arrays in stored]
+        starts = [Weights(**one) for one in vectors]
         try:
             updates = self._executor.train([(job, starts[place]) for job, place in order])
         except FedpaceError as error:
             return error
         return [update_to_arrays(update) for update in updates]
-
-
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(array)

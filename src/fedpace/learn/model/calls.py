@@ -1,8 +1,8 @@
 """Records when each module of a model runs, in one forward pass watched by hooks."""
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,22 +37,16 @@ class _Recorder:
         self._running: list[str] = []
         self._tick = 0
 
-    def enter(self, name: str) -> Callable[[nn.Module, Any], None]:
-        def hook(module: nn.Module, args: Any) -> None:
-            self.starts[name].append(self._tick)
-            self.callers[name].update(self._running[-1:])
-            self._running.append(name)
-            self._tick += 1
+    def enter(self, name: str, module: nn.Module, args: Any) -> None:
+        self.starts[name].append(self._tick)
+        self.callers[name].update(self._running[-1:])
+        self._running.append(name)
+        self._tick += 1
 
-        return hook
-
-    def leave(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            self.ends[name] = self._tick
-            self._running.pop()
-            self._tick += 1
-
-        return hook
+    def leave(self, name: str, module: nn.Module, args: Any, output: Any) -> None:
+        self.ends[name] = self._tick
+        self._running.pop()
+        self._tick += 1
 
 
 def record_calls(model: nn.Module, inputs: Tensor) -> dict[str, ModuleCalls]:
@@ -68,8 +62,8 @@ def record_calls(model: nn.Module, inputs: Tensor) -> dict[str, ModuleCalls]:
     recorder = _Recorder()
     hooks = []
     for name, module in model.named_modules():
-        hooks.append(module.register_forward_pre_hook(recorder.enter(name)))
-        hooks.append(module.register_forward_hook(recorder.leave(name)))
+        hooks.append(module.register_forward_pre_hook(partial(recorder.enter, name)))
+        hooks.append(module.register_forward_hook(partial(recorder.leave, name)))
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             model.train()

@@ -12,9 +12,7 @@ behind it, is reached only then: the depth jumps.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from itertools import accumulate, pairwise
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -25,7 +23,7 @@ from fedpace.learn.model.cut import Cut
 from fedpace.learn.model.layers import BoundModel
 
 
-class StoppedBackward:
+class StoppedBackward(Cut):
     """While entered, steps train the last `depth` layers, from 1, of a model that runs in full.
 
     goals: what the backward pass is led to; it computes nothing else.
@@ -37,21 +35,9 @@ class StoppedBackward:
                 f"a backward pass is to stop after {depth} layers, but the model has "
                 f"{bound.layout.depth}; stop after one of them"
             )
-        self._whole = Cut(bound, bound.layout.depth)
+        super().__init__(bound, bound.layout.depth)
         self.depth = depth
-        self.trained = bound.params(depth)
-        self.goals: list[Tensor] | None = self.trained
-
-    def __enter__(self) -> Self:
-        self._whole.__enter__()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._whole.__exit__(*failure)
-
-    def lone_sample(self) -> AbstractContextManager[None]:
-        """For a batch of one, see `Cut.lone_sample`."""
-        return self._whole.lone_sample()
+        self.goals = self.trained = bound.params(depth)
 
 
 class _Enough(Exception):

@@ -5,6 +5,7 @@ have left, and so knows how many channels come in; how many go out is a share of
 """
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -85,11 +86,7 @@ class Thinner:
                 self._thin(name, module, next(iter((*args, *kwargs.values()))))
 
         hooks = [
-            # The default argument gives each hook its own name.
-            module.register_forward_pre_hook(
-                lambda module, args, kwargs, name=name: enter(name, module, args, kwargs),
-                with_kwargs=True,
-            )
+            module.register_forward_pre_hook(partial(enter, name), with_kwargs=True)
             for name, module in self._modules.items()
         ]
         try:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -81,18 +82,13 @@ def slim(model: nn.Module, layout: Layout, inputs: Tensor, width: float) -> Thin
     names = {module: name for name, module in thin.named_modules()}
     for module, normalised in thinner.hidden:
         left = module.weight[0].numel() / full[names[module]].weight[0].numel()
-        module.register_forward_hook(_Scaler(width if normalised else math.sqrt(left)))
+        module.register_forward_hook(partial(_scale, width if normalised else math.sqrt(left)))
     return made
 
 
-class _Scaler:
+def _scale(divisor: float, module: nn.Module, args: Any, output: Tensor) -> Tensor:
     """A forward hook that divides, in training only (section 3)."""
-
-    def __init__(self, divisor: float) -> None:
-        self._divisor = divisor
-
-    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        return output / self._divisor if module.training else output
+    return output / divisor if module.training else output
 
 
 def _places(

@@ -5,8 +5,6 @@ of the parameters alone, without draws.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +12,7 @@ from torch import Tensor
 from fedpace.learn.device import drawing
 from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.model.weights import BatchEstimates, Weights
-
-Loss = Callable[[Any, Tensor], Tensor]
+from fedpace.learn.train.steps import Loss
 
 _CHUNKS = 16
 
@@ -31,17 +28,16 @@ def estimate(
     ratios are NaN where nothing moved.
     Also grad F(old) itself, float64 and flat, where the model is.
     """
-    point = _Point(bound, loss)
     now = bound.read(bound.layout.depth)
     modes = [(module, module.training) for module in bound.model.modules()]
     bound.model.eval()
     try:
         with drawing(inputs.device):  # there are models that draw in eval mode
             bound.load(old)
-            before, here = point.at(inputs, targets)
-            noise = _noise(point, inputs, targets)
+            before, here = _loss_at(bound, loss, inputs, targets)
+            noise = _noise(bound, loss, inputs, targets)
             bound.load(Weights(now.params, old.buffers, old.counters))
-            after, there = point.at(inputs, targets)
+            after, there = _loss_at(bound, loss, inputs, targets)
     finally:
         bound.load(now)
         for module, training in modes:
@@ -54,29 +50,24 @@ def estimate(
     return BatchEstimates(_norm(here), noise, smoothness, float(before), change, slope), here
 
 
-class _Point:
-    """The loss as a function of a batch, at the weights that the model holds."""
+def _loss_at(bound: BoundModel, loss: Loss, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean loss at the weights that the model holds, and its gradient.
 
-    def __init__(self, bound: BoundModel, loss: Loss) -> None:
-        self._model, self._loss = bound.model, loss
-        self._params = bound.params(bound.layout.depth)
-
-    def at(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean over the samples, and its gradient: float64, flat, zero for parameters not used."""
-        value = self._loss(self._model(inputs), targets)
-        found: tuple[Tensor | None, ...] = (None,) * len(self._params)
-        if value.requires_grad:
-            found = torch.autograd.grad(value, self._params, allow_unused=True)
-        gradient = torch.cat(
-            [
-                (torch.zeros_like(param) if grad is None else grad).reshape(-1).double()
-                for param, grad in zip(self._params, found, strict=True)
-            ]
-        )
-        return value.detach().double(), gradient
+    Both are float64; the gradient is flat, and zero for parameters that are not used.
+    """
+    params = bound.params(bound.layout.depth)
+    value = loss(bound.model(inputs), targets)
+    found: tuple[Tensor | None, ...] = (None,) * len(params)
+    if value.requires_grad:
+        found = torch.autograd.grad(value, params, allow_unused=True)
+    each = [
+        (torch.zeros_like(param) if grad is None else grad).reshape(-1).double()
+        for param, grad in zip(params, found, strict=True)
+    ]
+    return value.detach().double(), torch.cat(each)
 
 
-def _noise(point: _Point, inputs: Tensor, targets: Tensor) -> float:
+def _noise(bound: BoundModel, loss: Loss, inputs: Tensor, targets: Tensor) -> float:
     """Root of the variance of a sample's gradient, from the means of equal chunks of the batch.
 
     The mean of s samples has a share 1/s of the variance of one: sigma^2 = s * sum_c |g_c - mean|^2 /
@@ -90,7 +81,7 @@ def _noise(point: _Point, inputs: Tensor, targets: Tensor) -> float:
     parts = zip(torch.split(inputs, size)[:chunks], torch.split(targets, size)[:chunks], strict=True)
     mean, squares = torch.zeros((), dtype=torch.float64, device=inputs.device), 0.0
     for number, (some, wanted) in enumerate(parts, 1):
-        _, gradient = point.at(some, wanted)
+        _, gradient = _loss_at(bound, loss, some, wanted)
         away = gradient - mean
         mean = mean + away / number
         squares += float(away @ (gradient - mean))

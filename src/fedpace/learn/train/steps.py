@@ -1,7 +1,7 @@
 """Training steps: forward, loss, backward, optimiser."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -88,10 +88,7 @@ def step(
     backward: Backward | None = None,
 ) -> None:
     """One step; the part must be entered. backward: in place of the pass to the part's goals."""
-    if len(inputs) == 1:
-        with part.lone_sample():
-            value = loss(model(inputs), targets)
-    else:
+    with part.lone_sample() if len(inputs) == 1 else nullcontext():
         value = loss(model(inputs), targets)
     if value.requires_grad:  # not so where the loss uses none of the trained layers
         optimiser.zero_grad()

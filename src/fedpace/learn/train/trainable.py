@@ -43,7 +43,7 @@ class TrainableModel:
             self.steps if isinstance(self.steps, EagerSteps) else EagerSteps(self.model, loss, settings)
         )
         self._slim: ThinModel | None = None
-        self._parts: dict[tuple[type[Cut] | type[StoppedBackward], int], ModelPart] = {}
+        self._parts: dict[tuple[type[Cut], int], Cut] = {}
 
     @classmethod
     def thin(
@@ -72,7 +72,7 @@ class TrainableModel:
         """The last layers, of a model that runs in full; all of them are the full cut."""
         return self._part(StoppedBackward if depth < self.layout.depth else Cut, depth)
 
-    def _part(self, kind: type[Cut] | type[StoppedBackward], depth: int) -> ModelPart:
+    def _part(self, kind: type[Cut], depth: int) -> Cut:
         if (kind, depth) not in self._parts:
             self._parts[kind, depth] = kind(self.bound, depth)
         return self._parts[kind, depth]

@@ -118,7 +118,12 @@ class Trainer:
 
     def body(self, width: float | None) -> TrainableModel:
         """The model that tasks of that width are trained in; None is the full one."""
-        return self._whole if width is None else self._thinner(width)
+        if width is None:
+            return self._whole
+        if width not in self._thin:
+            made = self.slim(width)
+            self._thin[width] = TrainableModel.thin(made, self.task.loss, self.settings, self._device)
+        return self._thin[width]
 
     @contextmanager
     def begun(
@@ -169,8 +174,15 @@ class Trainer:
             )
         if not 0 <= job.client < len(self.task.clients):
             raise PolicyError(f"client {job.client} does not exist; there are {len(self.task.clients)}")
-        samples = self.task.clients[job.client]
-        return samples if job.result.seen is None else samples[self._kept(job, job.result.seen)]
+        samples, seen = self.task.clients[job.client], job.result.seen
+        if seen is None:
+            return samples
+        if self.stream is None:
+            raise ConfigError(
+                f"client {job.client} has seen {seen} samples by task {job.task}, but this trainer's "
+                "data does not arrive over time; give it the run's stream"
+            )
+        return samples[self.stream.held(job.client, seen)]
 
     def epochs(self, client: int, task: int, samples: np.ndarray) -> Iterator[np.ndarray]:
         """A client's samples as a task goes through them, an order of its own for each epoch."""
@@ -187,12 +199,6 @@ class Trainer:
         """Samples of the task, by places that are on the device."""
         inputs, targets = (one.index_select(0, places) for one in self._samples)
         return inputs, targets
-
-    def _thinner(self, width: float) -> TrainableModel:
-        if width not in self._thin:
-            made = self.slim(width)
-            self._thin[width] = TrainableModel.thin(made, self.task.loss, self.settings, self._device)
-        return self._thin[width]
 
     def _here(self, weights: Weights) -> Weights:
         """The weights on the device; those of one round, from which many tasks start, come once."""
@@ -213,15 +219,6 @@ class Trainer:
                 left -= 1
             if left <= 0:
                 return
-
-    def _kept(self, job: Job, seen: int) -> np.ndarray:
-        """Places in its client's order of arrival that a job draws its batches from."""
-        if self.stream is None:
-            raise ConfigError(
-                f"client {job.client} has seen {seen} samples by task {job.task}, but this trainer's "
-                "data does not arrive over time; give it the run's stream"
-            )
-        return self.stream.held(job.client, seen)
 
 
 def _train(

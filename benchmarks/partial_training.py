@@ -58,7 +58,7 @@ def measure(name: str, shape: tuple[int, int, int], rounds: int) -> tuple[float,
     print(f"{'depth':>5}  {'from layer':<18}{'measured':>10}{'counted':>10}{'clocked':>10}")
     for depth in depths:
         numbers = share[depth], counted[depth - 1], clocked[depth - 1]
-        print(f"{depth:>5}  {trainer.layout.names[full - depth]:<18}", end="")
+        print(f"{depth:>5}  {trainer.layout.layers[full - depth].name:<18}", end="")
         print("".join(f"{one:>10.2f}" for one in numbers))
     over = max(share[depth] / counted[depth - 1] for depth in depths)
     ratios = [share[depth] / clocked[depth - 1] for depth in depths]

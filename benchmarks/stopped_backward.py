@@ -72,7 +72,7 @@ def measure(name: str, shape: tuple[int, int, int], batch: int, rounds: int) -> 
     print(f"{'depth':>5}  {'from layer':<18}{'known, ms':>10}{'share':>7}{'found, ms':>11}{'share':>7}")
     for depth in depths:
         one, other = (min(times[way, depth]) for way in ("known", "found"))
-        print(f"{depth:>5}  {layout.names[layout.depth - depth]:<18}", end="")
+        print(f"{depth:>5}  {layout.layers[layout.depth - depth].name:<18}", end="")
         print(f"{1e3 * one:>10.2f}{one / full:>7.2f}{1e3 * other:>11.2f}{other / full:>7.2f}")
 
 

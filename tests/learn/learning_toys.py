@@ -137,3 +137,8 @@ def task(model=plain, clients=(13, 21, 6), test: int = 30) -> Task:
         test=(inputs[total:], targets[total:]),
         clients=np.split(draw.permutation(total), cuts),
     )
+
+
+def names(layout):
+    """Names of the layers, input first."""
+    return tuple(layer.name for layer in layout.layers)

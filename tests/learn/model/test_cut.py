@@ -11,7 +11,7 @@ from fedpace.learn.model.cut import Cut
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.train.profile import profile
-from tests.learn.learning_toys import Recurrent, SharedDropout, Swapped, Tied, normed, plain
+from tests.learn.learning_toys import Recurrent, SharedDropout, Swapped, Tied, names, normed, plain
 
 ROWS = torch.randn(6, 4)
 TOKENS = torch.randint(0, 11, (6, 5))
@@ -98,7 +98,7 @@ def test_frozen_parameters_get_no_gradient_even_inside_a_module_that_trains_in_p
     model = nn.ModuleDict({"attend": nn.MultiheadAttention(4, 2), "head": nn.Linear(4, 3)})
     model.forward = lambda x: model["head"](model["attend"](x, x, x)[0])
     layout, part = gradients(model, ROWS, 2)
-    assert layout.names == ("attend", "attend.out_proj", "head")
+    assert names(layout) == ("attend", "attend.out_proj", "head")
     assert part["attend.in_proj_weight"] is None
     assert part["attend.out_proj.weight"].abs().max() > 0
 
@@ -170,7 +170,7 @@ def test_outputs_that_are_not_plain_tensors_are_detached_too():
 
     model = Model()
     layout = Layout.trace(model, ROWS)
-    assert layout.names == ("pre.first", "head")
+    assert names(layout) == ("pre.first", "head")
     with Cut(layout.bind(model), 1):
         model(ROWS)
     assert model.cut_off

@@ -12,7 +12,7 @@ from fedpace.core.errors import ConfigError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.width import slim
 from fedpace.learn.tasks.models import build_model
-from tests.learn.learning_toys import Recurrent, Tied, normed, plain
+from tests.learn.learning_toys import Recurrent, Tied, names, normed, plain
 
 IMAGES = {
     "mlp": (1, 28, 28),
@@ -75,7 +75,7 @@ def test_every_model_has_nested_thinner_ones_with_the_same_layers(name):
     model, inputs = build_model(name, IMAGES[name][0], 10), torch.rand(2, *IMAGES[name])
     layout, half = thinned(model, inputs, 0.5)
     quarter = slim(model, layout, inputs, 0.25)
-    assert half.layout.names == quarter.layout.names == layout.names
+    assert names(half.layout) == names(quarter.layout) == names(layout)
     assert set(quarter.params.tolist()) < set(half.params.tolist())
     assert set(quarter.buffers.tolist()) <= set(half.buffers.tolist())
     assert half.params.unique().numel() == half.params.numel() == half.layout.start(0).params

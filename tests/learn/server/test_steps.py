@@ -21,17 +21,16 @@ from fedpace.learn.server.sums import CarriedSpan, Contributions, add_scaled, di
 from fedpace.learn.server.weigh import AggregationRule, find_places, weigh
 from tests.learn.server.test_combining_widths import END, LAYOUT, SLIMS, update
 
-CPU = torch.device("cpu")
 DEEP, SHALLOW, THIN = update(1, effort=2.0), update(2, depth=2, effort=6.0), update(3, width=0.5)
 CUT = LAYOUT.start(2).params
 
 
 def weighed(updates, weights, lags=(), **rule):
-    return weigh(LAYOUT, updates, weights, AggregationRule(**rule), lags, SLIMS, CPU)
+    return weigh(LAYOUT, updates, weights, AggregationRule(**rule), lags, SLIMS)
 
 
 def carried(updates, weights, lags=(), **rule):
-    return Contributions(LAYOUT, weighed(updates, weights, lags, **rule), AggregationRule(**rule), CPU)
+    return Contributions(LAYOUT, weighed(updates, weights, lags, **rule), AggregationRule(**rule))
 
 
 def test_weighing_leaves_out_updates_of_weight_0():
@@ -57,7 +56,7 @@ def test_places_and_lags_are_those_of_the_numbers_that_an_update_carries():
 
 def test_a_width_without_a_thinner_model_is_refused():
     with pytest.raises(PolicyError, match=r"width 0.5, but known are \[\]; give its thinner model"):
-        weigh(LAYOUT, [THIN], [1.0], AggregationRule(), (), {}, CPU)
+        weigh(LAYOUT, [THIN], [1.0], AggregationRule(), (), {})
 
 
 def test_layers_with_the_same_carriers_are_one_span():

@@ -96,13 +96,14 @@ def test_a_shortcut_of_resnet18_is_projected_and_one_of_resnet20_is_not():
 
 
 def test_a_projected_shortcut_comes_behind_the_convolutions_that_it_goes_around():
-    names = Layout.trace(build_model("resnet18", 3, 10), torch.rand(2, 3, 32, 32)).names
-    assert names[:2] == ("0", "1")
-    assert names[2:6] == ("3.conv1", "3.norm1", "3.conv2", "3.norm2")
-    assert names[10:16] == (
+    layout = Layout.trace(build_model("resnet18", 3, 10), torch.rand(2, 3, 32, 32))
+    names = [layer.name for layer in layout.layers]
+    assert names[:2] == ["0", "1"]
+    assert names[2:6] == ["3.conv1", "3.norm1", "3.conv2", "3.norm2"]
+    assert names[10:16] == [
         *("5.conv1", "5.norm1", "5.conv2", "5.norm2"),
         *("5.shortcut.0", "5.shortcut.1"),
-    )
+    ]
     assert names[-1] == "13"
 
 

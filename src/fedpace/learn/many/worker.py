@@ -13,7 +13,6 @@ from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.core.host import end_with_parent
 from fedpace.learn.many import shared_memory as shared
 from fedpace.learn.many.executor import Executor, single_thread
-from fedpace.learn.many.shared_memory import AttachedBlocks, ModelSizes, UpdateHeader
 from fedpace.learn.train.job import Job
 
 _values = attrgetter(*(field.name for field in fields(Job)))
@@ -35,12 +34,12 @@ def packed(jobs: list[Job], starts: list[str], results: str) -> bytes:
     return pickle.dumps(PackedJobs([_values(job) for job in jobs], starts, results))
 
 
-def work(line: Connection, sizes: ModelSizes) -> None:
+def work(line: Connection, sizes: shared.ModelSizes) -> None:
     """Carry out orders until there are no more."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the workers
     single_thread()
-    made, attached = _made(line.recv_bytes()), AttachedBlocks()
+    made, attached = _made(line.recv_bytes()), shared.AttachedBlocks()
     while order := line.recv_bytes():
         try:
             if isinstance(made, Exception):
@@ -65,13 +64,13 @@ def _made(what: bytes) -> Executor | ConfigError:
 
 
 def _carried_out(
-    executor: Executor, order: PackedJobs, attached: AttachedBlocks, sizes: ModelSizes
-) -> list[UpdateHeader]:
+    executor: Executor, order: PackedJobs, attached: shared.AttachedBlocks, sizes: shared.ModelSizes
+) -> list[shared.UpdateHeader]:
     block = attached.block(order.results)
     starts = {name: attached.weights(name, sizes) for name in set(order.starts)}
     jobs = zip(order.jobs, order.starts, strict=True)
     work = [(Job(*values), starts[name]) for values, name in jobs]
-    headers: list[UpdateHeader] = []
+    headers: list[shared.UpdateHeader] = []
     # An executor that trains one by one is given one job at a time, so that a crash names its task.
     groups = [work] if executor.appetite > 1 else [[one] for one in work]
     for group in groups:

@@ -96,11 +96,6 @@ class Layout:
         """Depth of the full model: the number of layers."""
         return len(self.layers)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the layers, input first."""
-        return tuple(layer.name for layer in self.layers)
-
     def start(self, depth: int) -> VectorOffsets:
         """Places where the last `depth` layers begin; they reach to the end of the vectors."""
         return self.starts[self.depth - depth]

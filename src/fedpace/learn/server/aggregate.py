@@ -17,7 +17,7 @@ from fedpace.learn.model.width import ThinModel
 from fedpace.learn.server.combine import check_weights, find_combiner, mean_buffers
 from fedpace.learn.server.correct import correct_missed
 from fedpace.learn.server.sums import Contributions
-from fedpace.learn.server.weigh import MEAN, AggregationRule, WeightedUpdate, common_device, weigh
+from fedpace.learn.server.weigh import MEAN, AggregationRule, weigh
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +53,8 @@ def aggregate(
     """
     check_weights(rule.name, len(updates), weights, len(lags))
     check_missed(rule.missed, rule.name, rule.missing, layout.depth)
-    given = (update.params for update, weight in zip(updates, weights, strict=True) if weight)
-    device = common_device(given)
-    weighted = weigh(layout, updates, weights, rule, lags, slims or {}, device)
-    contributions = Contributions(layout, weighted, rule, device)
+    weighted = weigh(layout, updates, weights, rule, lags, slims or {})
+    contributions = Contributions(layout, weighted, rule)
     params = find_combiner(rule.name).combine(contributions)
     correct_missed(params, layout, contributions.depth, rule)
     buffers, shares = mean_buffers(contributions)
@@ -65,22 +63,20 @@ def aggregate(
         params.float().cpu(),
         buffers.float().cpu(),
         shares.float().cpu(),
-        max_counters(layout, weighted, contributions.depth, device),
+        max_counters(layout, contributions),
         None if contributions.held is None else contributions.held.cpu(),
     )
 
 
-def max_counters(
-    layout: Layout, updates: Sequence[WeightedUpdate], depth: int, device: torch.device
-) -> Tensor:
-    """Counters of the last `depth` layers: the largest of those who carry them."""
-    start, end = layout.start(depth).counters, layout.start(0).counters
+def max_counters(layout: Layout, contributions: Contributions) -> Tensor:
+    """Counters of the last layers: the largest of those who carry them."""
+    start, end = layout.start(contributions.depth).counters, layout.start(0).counters
     if start == end:
         return torch.empty(0, dtype=torch.int64)
-    counters = torch.full((end - start,), torch.iinfo(torch.int64).min, device=device)
-    for one in updates:
+    counters = torch.full((end - start,), torch.iinfo(torch.int64).min, device=contributions.device)
+    for one in contributions.updates:
         part = counters[layout.start(one.update.depth).counters - start :]
-        torch.maximum(part, one.update.counters.to(device), out=part)
+        torch.maximum(part, one.update.counters.to(part.device), out=part)
     return counters.cpu()
 
 

@@ -57,7 +57,11 @@ class ModelStore:
         """Keep the update of a task until it is aggregated or discarded."""
         if task in self._updates:
             raise PeerError(f"task {task} has sent an update already; one a task is expected")
-        self._check(task, update)
+        check_cut(task, update, self._layout)
+        check_effort(task, update)
+        check_shapes(task, update, self._cut_layout(update))
+        _, places = find_places(self._layout, update.depth, update.width, self._slims)
+        check_finite(task, update, self.weights().buffers, places)
         self._updates[task] = update
 
     def has(self, task: int) -> bool:
@@ -140,13 +144,6 @@ class ModelStore:
                 )
             self._slims[update.width] = self._make_slim(update.width)
         return self._slims[update.width].layout
-
-    def _check(self, task: int, update: Update) -> None:
-        check_cut(task, update, self._layout)
-        check_effort(task, update)
-        check_shapes(task, update, self._cut_layout(update))
-        _, places = find_places(self._layout, update.depth, update.width, self._slims)
-        check_finite(task, update, self.weights().buffers, places)
 
 
 def _plain(update: Update) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.server.weigh import AggregationRule, Places, WeightedUpdate
+from fedpace.learn.server.weigh import AggregationRule, Places, WeightedUpdate, common_device
 
 _BLOCK = 65_536
 """Numbers that are summed at a time: half a megabyte, which a core's own cache holds."""
@@ -35,7 +35,7 @@ class CarriedSpan(NamedTuple):
 
 
 class Contributions:
-    """Weighted updates over the last `depth` layers; sums are new vectors on `device`.
+    """Weighted updates over the last `depth` layers; sums are new vectors on the updates' device.
 
     size: parameters of these layers; total: weight of all updates; spans: layers with the same
     carriers, or, where an update holds the leading channels only, all numbers, whose carriers are
@@ -44,13 +44,10 @@ class Contributions:
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        updates: Sequence[WeightedUpdate],
-        rule: AggregationRule,
-        device: torch.device,
+        self, layout: Layout, updates: Sequence[WeightedUpdate], rule: AggregationRule
     ) -> None:
-        self.updates, self.rule, self.device = updates, rule, device
+        self.updates, self.rule = updates, rule
+        self.device = common_device(one.update.params for one in updates)
         self.total = sum([one.weight for one in updates])
         self.depth = max([one.update.depth for one in updates], default=0)
         self.elementwise = any(isinstance(one.params_at, Tensor) for one in updates)

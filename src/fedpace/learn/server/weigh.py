@@ -55,7 +55,6 @@ def weigh(
     rule: AggregationRule,
     lags: Sequence[Tensor | None],
     slims: Mapping[float, ThinModel],
-    device: torch.device,
 ) -> list[WeightedUpdate]:
     """Give every update its weight; one of weight 0 carries nothing and is left out.
 
@@ -63,6 +62,7 @@ def weigh(
     """
     each = zip(updates, weights, lags or (None,) * len(updates), strict=True)
     given = [(update, weight, lag) for update, weight, lag in each if weight]
+    device = common_device(update.params for update, _, _ in given)
     start = layout.start(max((update.depth for update, _, _ in given), default=0))
     places: dict[tuple[int, float | None], tuple[Places, Places]] = {}
     weighted = []

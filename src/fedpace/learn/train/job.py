@@ -35,16 +35,14 @@ class Job:
                 f"task {self.task} has depth {result.depth} and batch size {self.batch_size}; "
                 "both must be at least 1"
             )
-        if result.last_depth is not None:
-            self._check_last_depth(result.last_depth)
         if result.width is not None and not (0 < result.width <= 1 and result.full_steps == 0):
             raise PolicyError(
                 f"task {self.task} has width {result.width} and {result.full_steps} full steps; "
                 "a width is above 0 and at most 1, and all steps have it"
             )
-
-    def _check_last_depth(self, last: int) -> None:
-        result = self.result
+        last = result.last_depth
+        if last is None:
+            return
         if result.full_steps or result.width is not None:
             raise PolicyError(
                 f"task {self.task} has a stopped backward pass, {result.full_steps} full steps and "

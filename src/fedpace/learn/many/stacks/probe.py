@@ -100,7 +100,7 @@ class StackProbe:
             lone = part.lone_sample() if len(self._inputs) == 1 else nullcontext()
             with lone, saved_tensors_hooks(self._count, lambda tensor: tensor):
                 value = self._loss(self._body.model(self._inputs), self._targets)
-            if not _same(states, self._states()):
+            if not all(map(torch.equal, states, self._states())):
                 raise CannotStack("the model draws random numbers, or changes buffers such as means")
             if not value.requires_grad:
                 return [None] * len(part.trained)
@@ -129,7 +129,3 @@ class StackProbe:
         if tensor.data_ptr() not in self._weights:
             self.saved += int(tensor.numel() * tensor.element_size() / self._share)
         return tensor.detach()
-
-
-def _same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
-    return all(map(torch.equal, one, other))

@@ -25,7 +25,7 @@ from fedpace.learn.many.stacks.steps import Gradients, first_rows
 from fedpace.learn.model.weights import Update
 from fedpace.learn.train.graphs import CannotCapture, Capture
 from fedpace.learn.train.job import Job
-from fedpace.learn.train.optimiser import client_optimiser, effort
+from fedpace.learn.train.optimiser import client_optimiser
 from fedpace.learn.train.reused_optimisers import capturable, new_state, tensors_of, with_moving_lr
 from fedpace.learn.train.steps import ModelPart
 from fedpace.learn.train.trainer import Trainer
@@ -91,7 +91,8 @@ class ReplayTrainer:
             return self._train(jobs, sizes, mixed)
 
     def _train(self, jobs: Jobs, sizes: Sequence[_Size], mixed: bool) -> list[Update]:
-        layers, index = self._trainer.layout.depth, self._index[sizes[0].batch_size]
+        layers, settings = self._trainer.layout.depth, self._settings
+        index = self._index[sizes[0].batch_size]
         each = [job for job, _ in jobs]
         places, counts = self._samples(each, sizes[0].rows)
         results = [job.result for job in each]
@@ -100,7 +101,7 @@ class ReplayTrainer:
         left = len(jobs)
         for number, (alive, size) in enumerate(zip(_alive(jobs), sizes, strict=True)):
             if alive < left:
-                done = [*self._updates(jobs[alive:left], alive), *done]
+                done = [*self._stack.updates(jobs[alive:left], settings, alive), *done]
                 left = alive
             if number in switches:
                 frozen = [layers - one.depth if one.full_steps <= number else 0 for one in results]
@@ -109,7 +110,7 @@ class ReplayTrainer:
             index[: size.rows].copy_(places[number, : size.rows])
             self._count[: size.rows].copy_(counts[number, : size.rows])
             self._replays[size]()
-        return [*self._updates(jobs[:left], 0), *done]
+        return [*self._stack.updates(jobs[:left], settings), *done]
 
     def _step(self, size: _Size, part: ModelPart) -> None:
         rows, batch = size.rows, size.batch_size
@@ -166,10 +167,6 @@ class ReplayTrainer:
             return
         for optimiser in self._optimisers.values():
             optimiser.param_groups[0]["lr"] = lr
-
-    def _updates(self, jobs: Jobs, start: int) -> list[Update]:
-        efforts = [effort(self._settings, job.result.steps) for job, _ in jobs]
-        return self._stack.updates(jobs, efforts, start)
 
     def _samples(self, jobs: Sequence[Job], rows: int) -> tuple[Tensor, Tensor]:
         """Places of the samples of every step, row and batch, and how many of them are real."""

@@ -11,6 +11,8 @@ from torch import Tensor
 from fedpace.learn.many.executor import Jobs
 from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.settings import TrainSettings
+from fedpace.learn.train.optimiser import effort
 from fedpace.learn.train.trainer import Job, Trainer
 
 IGNORED = -100
@@ -50,13 +52,13 @@ class Stack:
         buffers = {name: value[:rows] for name, value in self.buffers.items()}
         return [param[:rows] for param in self.params], buffers
 
-    def updates(self, jobs: Jobs, efforts: Sequence[float], start: int = 0) -> list[Update]:
+    def updates(self, jobs: Jobs, settings: TrainSettings, start: int = 0) -> list[Update]:
         """Updates of jobs whose rows begin at `start`, in memory of their own."""
         deepest, rows = max(job.result.depth for job, _ in jobs), slice(start, start + len(jobs))
         last = [param[rows].flatten(1).float() for param in self.params[self._first(deepest) :]]
         before = self._layout.start(deepest).params
         found = []
-        for (job, old), new, effort in zip(jobs, torch.cat(last, 1), efforts, strict=True):
+        for (job, old), new in zip(jobs, torch.cat(last, 1), strict=True):
             first = self._layout.start(job.result.depth)
             found.append(
                 Update(
@@ -64,7 +66,7 @@ class Stack:
                     new[first.params - before :] - old.params[first.params :],
                     old.buffers[first.buffers :].clone(),
                     old.counters[first.counters :].clone(),
-                    effort,
+                    effort(settings, job.result.steps),
                 )
             )
         return found

@@ -8,7 +8,6 @@ from fedpace.learn.many.executor import Jobs
 from fedpace.learn.many.stacks.plan import StackPlan
 from fedpace.learn.many.stacks.stack import Stack, StackBatches
 from fedpace.learn.model.weights import Update
-from fedpace.learn.train.optimiser import effort
 from fedpace.learn.train.trainer import Trainer
 
 
@@ -38,7 +37,7 @@ class StackTrainer:
                 self._train(stack, whole, [full_steps] * len(jobs), batches)
                 stack.restore(depth, olds)
             self._train(stack, depth, [job.result.steps - full_steps for job in chosen], batches)
-            return stack.updates(jobs, [effort(settings, job.result.steps) for job in chosen])
+            return stack.updates(jobs, settings)
 
     def _train(self, stack: Stack, depth: int, steps: Sequence[int], batches: StackBatches) -> None:
         """Make the steps of each row, which are never more than those of the row before."""

@@ -22,7 +22,7 @@ def show(group: Group) -> None:
 
 
 def show_config() -> None:
-    """Print the keys of a config file, apart from those of policies, tasks and fleets."""
+    """List every other table of a config file with its keys and their defaults."""
     _print_settings(Console(highlight=False), Config)
 
 

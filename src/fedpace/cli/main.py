@@ -12,6 +12,7 @@ from fedpace.cli.federation import join, serve, status
 from fedpace.cli.shared import complain
 from fedpace.cli.simulation import StoppedByUser, compare, replay, report, run
 from fedpace.core.errors import FedpaceError
+from fedpace.runs.plugins import Group
 
 app = typer.Typer(
     help="Federated learning on machines of very different speed: work is fitted to time.",
@@ -27,28 +28,15 @@ for command in (run, compare, serve, join, status, report, replay):
     app.command()(command)
 
 
-@app.command("policies")
-def list_policies() -> None:
-    """List the policies, each with its settings and their defaults."""
-    listing.show("policies")
+def _add_list(group: Group, what: str) -> None:
+    help_text = f"List the {what}, each with its settings and their defaults."
+    app.command(group, help=help_text)(lambda: listing.show(group))
 
 
-@app.command("tasks")
-def list_tasks() -> None:
-    """List the tasks, each with its settings and their defaults."""
-    listing.show("tasks")
-
-
-@app.command("fleets")
-def list_fleets() -> None:
-    """List the kinds of fleets, each with its settings and their defaults."""
-    listing.show("fleets")
-
-
-@app.command("settings")
-def list_settings() -> None:
-    """List every other table of a config file with its keys and their defaults."""
-    listing.show_config()
+_add_list("policies", "policies")
+_add_list("tasks", "tasks")
+_add_list("fleets", "kinds of fleets")
+app.command("settings")(listing.show_config)
 
 
 def main() -> None:

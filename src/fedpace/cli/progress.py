@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from time import monotonic
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -69,9 +68,7 @@ class ProgressBars:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._progress.stop()
 
 

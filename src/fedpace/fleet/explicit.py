@@ -9,7 +9,7 @@ import numpy as np
 
 from fedpace.core.errors import Checked, ConfigError, Count, Positive, check
 from fedpace.fleet.behaviour import STEADY, Behaviour
-from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Changes, Fleet, Floats, build_fleet
+from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Changes, Fleet, Floats, build_fleet, one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,7 @@ class Explicit:
         down = _spread("down_mbps", settings.down_mbps or (np.inf,), clients) * BYTES_S_PER_MBPS
         up = _spread("up_mbps", settings.up_mbps or (np.inf,), clients) * BYTES_S_PER_MBPS
         listed = np.stack([sample_s, down, up], axis=1)
-        redraw = partial(_device, listed)
-        changes = _by_client(settings, clients)
+        redraw, changes = partial(one_of, listed), _by_client(settings, clients)
         return build_fleet(sample_s, down, up, settings.behaviour, seed, redraw, changes)
 
 
@@ -100,8 +99,3 @@ def _spread(name: str, values: tuple[float, ...], clients: int) -> Floats:
             f"give {clients}, or one for all"
         )
     return np.array(np.broadcast_to(np.asarray(values, dtype=np.float64), clients))
-
-
-def _device(listed: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
-    sample_s, down, up = listed[rng.integers(len(listed))].tolist()
-    return sample_s, down, up

@@ -199,6 +199,12 @@ def build_fleet(
     )
 
 
+def one_of(devices: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Draw one of the devices, (devices, 3): sample_s, down_bytes_s, up_bytes_s."""
+    sample_s, down_bytes_s, up_bytes_s = devices[rng.integers(len(devices))].tolist()
+    return sample_s, down_bytes_s, up_bytes_s
+
+
 def _checked(name: str, given: npt.ArrayLike, clients: int, least: float, most: float) -> Floats:
     """Numbers, one a client; ConfigError where they are others."""
     values = np.asarray(given, dtype=np.float64)

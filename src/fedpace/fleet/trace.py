@@ -13,7 +13,7 @@ import numpy as np
 from fedpace.core.errors import Checked, ConfigError, Count, Positive, check
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
-from fedpace.fleet.fleet import Fleet, Floats, build_fleet
+from fedpace.fleet.fleet import Fleet, Floats, build_fleet, one_of
 from fedpace.fleet.tables import read_table
 
 BYTES_S_PER_KBPS = 1000 / 8
@@ -55,9 +55,8 @@ class Phones:
         else:
             chosen = phones[rng.integers(len(phones), size=clients)]
         sample_s, bytes_s = chosen.T
-        return build_fleet(
-            sample_s, bytes_s, bytes_s, settings.behaviour, seed, partial(_device, phones)
-        )
+        redraw = partial(one_of, phones[:, [0, 1, 1]])
+        return build_fleet(sample_s, bytes_s, bytes_s, settings.behaviour, seed, redraw)
 
 
 def read_capacity(path: Traversable) -> Floats:
@@ -76,8 +75,3 @@ def _source(file: str | None) -> Traversable:
     if file is not None:
         return Path(file)
     return resources.files("fedpace.fleet") / "files" / "device_capacity.csv.gz"
-
-
-def _device(phones: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
-    sample_s, bytes_s = phones[rng.integers(len(phones))].tolist()
-    return sample_s, bytes_s, bytes_s

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import closing
 
 from fedpace.flower.messages import MessageGrid
 from fedpace.flower.settings import FlowerSettings
@@ -60,8 +60,7 @@ def _run(
         clock,
     )
     transport.attach(serving.connect(transport))
-    with ExitStack() as stack:
-        stack.callback(serving.close)
+    with closing(serving):
         transport.registry.expect(serving.begin(), config.serve.resume_s)
         reason = _pump(serving, transport)
         serving.finish()

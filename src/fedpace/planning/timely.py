@@ -54,12 +54,7 @@ def schedule(
     total = down + compute + comm
     interval = float(np.partition(total, k - 1)[k - 1])  # Algorithm 1, line 7
     epochs, fractions, report = workloads(interval, compute, comm, down)
-    return Schedule(
-        interval,
-        tuple(int(e) for e in epochs),
-        tuple(float(f) for f in fractions),
-        tuple(float(r) for r in report),
-    )
+    return Schedule(interval, tuple(epochs.tolist()), tuple(fractions.tolist()), tuple(report.tolist()))
 
 
 def workloads(

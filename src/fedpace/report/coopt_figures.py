@@ -35,11 +35,7 @@ def _bound(axes: Axes, plan: CooptPlan, found: BoundTerms) -> None:
     some = np.isfinite(plan.bounds) & (plan.bounds <= _WORST * plan.bound)
     taus, bounds = plan.taus[some], plan.bounds[some]
     marker = "o" if len(taus) == 1 else ""
-    for name, values, colour in (
-        ("gap left", found.gap, COLOURS[0]),
-        ("drift", found.drift, COLOURS[1]),
-        ("noise", found.noise, COLOURS[2]),
-    ):
+    for name, values, colour in zip(("gap left", "drift", "noise"), found, COLOURS, strict=False):
         dashes = (0, (4, 2))
         axes.plot(
             taus, values[some], color=colour, linewidth=1.3, linestyle=dashes, marker=marker, label=name

@@ -2,8 +2,9 @@
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rich import box
@@ -20,8 +21,7 @@ NAMED = 5
 """Clients that a line names."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundTerms:
+class BoundTerms(NamedTuple):
     """The three terms of the bound (11), for every tau.
 
     gap: what is left of the loss before the first round; drift: of clients from each other in a round;
@@ -105,11 +105,10 @@ def table(plan: CooptPlan, each: Sequence[CooptPlan]) -> Table:
     digits = decimals(min(each[place].round_s for place in places))
     for place in places:
         one = each[place]
-        values = (found.gap[place], found.drift[place], found.noise[place])
         result.add_row(
             str(one.tau),
             f"{one.bound:.3g}",
-            *(f"{value:.2g}" for value in values),
+            *(f"{values[place]:.2g}" for values in found),
             _range(one.batches, "-"),
             f"{one.round_s:.{digits}f}",
             f"{one.round_money:.4g}",
@@ -127,9 +126,8 @@ def write_csv(plan: CooptPlan, each: Sequence[CooptPlan], path: Path) -> None:
             ["tau", "best", "bound", "gap", "drift", "noise", "round_s", "round_money"]
             + [f"batch_client_{client}" for client in clients]
         )
-        split = np.stack([found.gap, found.drift, found.noise], axis=1).tolist()
-        for one, values in zip(each, split, strict=True):
-            start = [one.tau, int(one.tau == plan.tau), one.bound, *values]
+        for one, *terms in zip(each, *map(np.ndarray.tolist, found), strict=True):
+            start = [one.tau, int(one.tau == plan.tau), one.bound, *terms]
             rows.writerow([*start, one.round_s, one.round_money, *one.batches.tolist()])
 
 

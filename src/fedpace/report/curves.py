@@ -1,7 +1,7 @@
 """Numbers for the panels of the figure: curves and histograms over the runs of one policy."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -11,21 +11,14 @@ Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Times or money, then mean, lowest and highest accuracy."""
 
 
-def accuracy_curve(runs: Sequence[Summary], most_points: int = 800) -> Curve | None:
-    """Accuracy over seconds; None when no run was evaluated.
+def accuracy_curve(
+    runs: Iterable[Sequence[tuple[float, float]]], most_points: int = 800
+) -> Curve | None:
+    """Accuracy over seconds or money, from the pairs of every run; None where no run has any.
 
     At each time a run has the value of its last evaluation so far, also after its own end. The curve
     begins when every run has a value.
     """
-    return _curve([run.accuracy for run in runs], most_points)
-
-
-def money_curve(runs: Sequence[Summary], most_points: int = 800) -> Curve | None:
-    """Accuracy over money; None also where nothing has a price."""
-    return _curve([run.accuracy_by_money for run in runs], most_points)
-
-
-def _curve(runs: Sequence[list[tuple[float, float]]], most_points: int) -> Curve | None:
     tracks = [np.asarray(pairs, dtype=float) for pairs in runs if pairs]
     if not tracks:
         return None

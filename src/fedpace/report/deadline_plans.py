@@ -51,21 +51,24 @@ def warnings(plan: DeadlinePlan) -> Iterator[str]:
 
 def table(plan: DeadlinePlan) -> Table:
     """Some rounds: the first, the last and evenly between."""
-    problem, spread = plan.problem, plan.problem.layers > 1
+    problem, layers = plan.problem, plan.problem.layers
+    chances = {0: "layer 1\nreached (%)"}
+    if layers > 1:
+        half = f"layer {middle(layers)} of {layers}\nreached (%)"
+        chances = {0: "layer 1 (input)\nreached (%)", middle(layers) - 1: half}
     shown = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
     names = ["round", "step\nsize", "deadline\n(s)", "smallest\nbatch", "largest\nbatch"]
-    for name in [*names, *_chances(problem.layers)]:
+    for name in [*names, *chances.values()]:
         shown.add_column(name, justify="right")
     digits = decimals(float(plan.deadlines_s.min()))
     for t in np.unique(np.linspace(0, problem.rounds - 1, ROWS).round().astype(int)).tolist():
-        layers = [0, middle(problem.layers) - 1] if spread else [0]
         shown.add_row(
             str(t + 1),
             f"{problem.steps[t]:.3g}",
             f"{plan.deadlines_s[t]:.{digits}f}",
             str(plan.batches[t].min()),
             str(plan.batches[t].max()),
-            *(f"{100 * plan.reached[t, layer]:.1f}" for layer in layers),
+            *(f"{100 * plan.reached[t, layer]:.1f}" for layer in chances),
         )
     return shown
 
@@ -88,12 +91,6 @@ def write_csv(plan: DeadlinePlan, path: Path) -> None:
         for t, deadline_s in enumerate(plan.deadlines_s.tolist()):
             start = [t + 1, float(plan.problem.steps[t]), deadline_s, float(plan.distances[t + 1])]
             rows.writerow(start + plan.batches[t].tolist() + plan.reached[t].tolist())
-
-
-def _chances(layers: int) -> list[str]:
-    if layers == 1:
-        return ["layer 1\nreached (%)"]
-    return ["layer 1 (input)\nreached (%)", f"layer {middle(layers)} of {layers}\nreached (%)"]
 
 
 def _number(value: float) -> str:

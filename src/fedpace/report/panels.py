@@ -10,7 +10,6 @@ from fedpace.report.curves import (
     Curve,
     accuracy_curve,
     clients_curve,
-    money_curve,
     participation_histogram,
     round_up,
     thin,
@@ -26,7 +25,7 @@ Colours = Mapping[str, str]
 def accuracy_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
     """Accuracy over time: mean over seeds, band from lowest to highest."""
     axes.set_title("Accuracy over time")
-    curves = {label: accuracy_curve(runs) for label, runs in groups.items()}
+    curves = {label: accuracy_curve(run.accuracy for run in runs) for label, runs in groups.items()}
     longest_s = max((curve[0][-1] for curve in curves.values() if curve is not None), default=0.0)
     unit, unit_s = time_unit(longest_s)
     clocks = {run.clock for runs in groups.values() for run in runs}
@@ -36,7 +35,9 @@ def accuracy_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
 def money_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
     """Accuracy over the money that it took, drawn in the same way."""
     axes.set_title("Accuracy over money")
-    curves = {label: money_curve(runs) for label, runs in groups.items()}
+    curves = {
+        label: accuracy_curve(run.accuracy_by_money for run in runs) for label, runs in groups.items()
+    }
     _accuracy(axes, curves, colours, 1.0, "money")
 
 

@@ -143,14 +143,11 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values: clients become strings, a loss that is not finite None."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["accuracy"] = [[at, _finite(value)] for at, value in self.accuracy]
-        values["loss"] = [[at, _finite(value)] for at, value in self.loss]
-        values["accuracy_by_money"] = [[m, _finite(value)] for m, value in self.accuracy_by_money]
+        for name in ("accuracy", "loss", "accuracy_by_money"):
+            values[name] = [[at, _finite(value)] for at, value in values[name]]
         values["participation"] = {str(c): rate for c, rate in self.participation.items()}
-        values["best_accuracy"] = self.best_accuracy
-        values["final_accuracy"] = self.final_accuracy
-        values["mean_participation"] = self.mean_participation
-        values["mean_clients"] = self.mean_clients
+        for name in ("best_accuracy", "final_accuracy", "mean_participation", "mean_clients"):
+            values[name] = getattr(self, name)
         return values
 
 

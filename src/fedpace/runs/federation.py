@@ -45,8 +45,6 @@ _KEEPALIVE = (
 )
 log = logging.getLogger("fedpace.server")
 
-Factory = Callable[..., Task]
-
 
 def serve(
     config: Config | Mapping[str, Any] | str | Path,
@@ -134,7 +132,7 @@ async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
         asyncio.create_task(server.connections.watch()),
         asyncio.create_task(_stop_when_set(world, endpoint.stop)),
     ]
-    _stop_on_signals(world)
+    _on_signals(world.stop)
     endpoint.on_ready(port)
     log.info("listening on %s:%d for %d clients", address.rpartition(":")[0], port, config.clients)
     reason: str | None = None
@@ -181,12 +179,12 @@ def _standing(serving: ServedRun) -> pb.StatusReply:
     )
 
 
-def _stop_on_signals(world: RemoteWorld) -> None:
+def _on_signals(stop: Callable[[str], object]) -> None:
+    """Stop on Ctrl-C or SIGTERM, giving its name as the reason; they reach the main thread only."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        # Signals reach the main thread only.
         with suppress(RuntimeError, ValueError, NotImplementedError):
-            loop.add_signal_handler(number, world.stop, f"signal {signal.Signals(number).name}")
+            loop.add_signal_handler(number, stop, f"signal {number.name}")
 
 
 async def _stop_when_set(world: RemoteWorld, stop: threading.Event | None) -> None:
@@ -227,11 +225,8 @@ def join(
 
 async def _join(client: Client) -> str:
     task = asyncio.current_task()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(RuntimeError, ValueError, NotImplementedError):
-            if task is not None:
-                loop.add_signal_handler(number, task.cancel)
+    if task is not None:
+        _on_signals(task.cancel)
     try:
         return await client.take_part()
     except asyncio.CancelledError:
@@ -260,7 +255,7 @@ async def ask_status(address: str, keys: ClientKeys | None) -> pb.StatusReply:
 
 def find_task(path: str, name: str) -> Task:
     """The task that MODULE:FACTORY makes; a factory that takes a `name` is told the client's."""
-    factory: Factory = plugins.import_path(path)
+    factory: Callable[..., Task] = plugins.import_path(path)
     try:
         parameters = inspect.signature(factory).parameters
         task = factory(name=name) if "name" in parameters else factory()

@@ -136,11 +136,8 @@ class _Workers:
 
 
 def _in_memory(assembly: Assembly, workers: _Workers, watches: tuple[Watch, ...]) -> Result:
-    memory = Memory()
-    if assembly.learning is None:
-        _run(assembly, memory, None, watches)
-    else:
-        _run(assembly, memory, workers.models(assembly.learning), watches)
+    memory, learning = Memory(), assembly.learning
+    _run(assembly, memory, None if learning is None else workers.models(learning), watches)
     summary = Summary.of(assembly.header, memory.messages)
     return Result(summary, JournalView(assembly.header, None, memory.messages))
 

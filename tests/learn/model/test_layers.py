@@ -91,7 +91,7 @@ def test_reading_and_loading_brings_a_model_over():
     source, target = normed(), normed()
     source(torch.randn(8, 4))
     layout = Layout.trace(source, ROWS)
-    layout.load(target, layout.read(source))
+    layout.bind(target).load(layout.read(source))
     for name, value in source.state_dict().items():
         assert torch.equal(value, target.state_dict()[name]), name
 
@@ -106,7 +106,7 @@ def test_half_precision_and_channels_last_survive_the_flat_vector():
     before = source[0].weight.clone()
     with torch.no_grad():
         source[0].weight.zero_()
-    layout.load(source, weights)
+    layout.bind(source).load(weights)
     assert torch.equal(source[0].weight, before)
 
 
@@ -141,7 +141,7 @@ def test_parameters_without_gradients_are_constants_that_every_bound_model_gets(
         param.requires_grad_(False)
     layout = Layout.trace(source, ROWS)
     assert names(layout) == ("middle", "head")
-    layout.load(target, layout.read(source))
+    layout.bind(target).load(layout.read(source))
     assert torch.equal(source(ROWS), target(ROWS))
 
 

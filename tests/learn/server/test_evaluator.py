@@ -25,7 +25,7 @@ def test_batches_give_the_accuracy_and_loss_of_the_whole(batch_size):
     divided = task(normed)
     trainer = Trainer(divided, TrainSettings(), 1)
     model = normed().eval()
-    trainer.layout.load(model, trainer.initial())
+    trainer.layout.bind(model).load(trainer.initial())
     outputs = model(divided.test[0])
     accuracy, loss = Evaluator(divided, trainer.layout, trainer.new_model(), batch_size)(
         trainer.initial()

@@ -253,7 +253,7 @@ def test_estimates_are_made_in_eval_mode_with_the_statistics_that_the_client_got
     rows = torch.from_numpy(trainer.task.clients[0])
 
     def gradient(params):
-        trainer.layout.load(model, Weights(params, start.buffers, start.counters))
+        trainer.layout.bind(model).load(Weights(params, start.buffers, start.counters))
         model.zero_grad()
         cross_entropy(model(trainer.task.train[0][rows]), trainer.task.train[1][rows]).backward()
         return torch.cat([param.grad.reshape(-1) for param in model.parameters()])

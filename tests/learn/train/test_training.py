@@ -57,7 +57,7 @@ def by_hand(divided, trainer, work, optimise, slim=None):
     model, layout, start = divided.model(), trainer.layout, trainer.initial()
     if slim is not None:
         model, layout, start = slim.model, slim.layout, slim.take(start)
-    layout.load(model, start)
+    layout.bind(model).load(start)
     model.train()
     optimiser = optimise(model.parameters())
     with drawing(torch.device("cpu"), torch_seed(SEED, "train", work.client, work.task)):
@@ -175,7 +175,9 @@ def test_after_full_steps_the_others_go_on_from_restored_frozen_layers():
     model = divided.model()
     at = trainer.layout.start(2).params
     params = torch.cat([trainer.initial().params[:at], (trainer.initial().params + full.params)[at:]])
-    trainer.layout.load(model, Weights(params, trainer.initial().buffers, trainer.initial().counters))
+    trainer.layout.bind(model).load(
+        Weights(params, trainer.initial().buffers, trainer.initial().counters)
+    )
     order = divided.clients[0][generator(SEED, "batches", 0, 1, 0).permutation(13)]
     rows = torch.from_numpy(order[10:15])
     cross_entropy(model(divided.train[0][rows]), divided.train[1][rows]).backward()
@@ -328,7 +330,7 @@ def test_training_learns():
     model = plain()
 
     def loss(weights):
-        trainer.layout.load(model, weights)
+        trainer.layout.bind(model).load(weights)
         return cross_entropy(model(learnable.train[0]), targets).item()
 
     update = trainer.run(job(steps=100), trainer.initial())

@@ -108,10 +108,6 @@ class Layout:
         """A copy of the model's numbers."""
         return self.bind(model).read(self.depth)
 
-    def load(self, model: nn.Module, weights: Weights) -> None:
-        """Copy `weights` into the model."""
-        self.bind(model).load(weights)
-
 
 class BoundModel:
     """A model's tensors in the order of a layout, looked up once.

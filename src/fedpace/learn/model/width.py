@@ -75,7 +75,7 @@ def slim(model: nn.Module, layout: Layout, inputs: Tensor, width: float) -> Thin
         places = [_places(layout, model, thin, kind) for kind in ("params", "buffers")]
         made = ThinModel(width, thin, Layout.trace(thin, inputs), *places)
         _check_wiring(made, layout, model, inputs)
-        made.layout.load(thin, made.take(layout.read(model)))
+        made.layout.bind(thin).load(made.take(layout.read(model)))
     for module, original in zip(thin.modules(), model.modules(), strict=True):
         module.training = original.training
     full = dict(model.named_modules())
@@ -130,8 +130,8 @@ def _check_wiring(made: ThinModel, layout: Layout, model: nn.Module, inputs: Ten
     if inputs.is_floating_point():
         batch = torch.rand(inputs.shape, generator=draw).to(inputs)
     whole = copy.deepcopy(model).eval()
-    layout.load(whole, Weights(every, now.buffers, now.counters))
-    made.layout.load(made.model, Weights(some, made.take(now).buffers, now.counters))
+    layout.bind(whole).load(Weights(every, now.buffers, now.counters))
+    made.layout.bind(made.model).load(Weights(some, made.take(now).buffers, now.counters))
     answers = []
     for one in (whole, made.model.eval()):
         with _without_statistics(one):

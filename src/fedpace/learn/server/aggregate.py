@@ -4,7 +4,7 @@ What comes out is the pseudo-gradient of the server optimiser (`slot.ModelSlot`)
 names the weights and the rule, the run's ServerSettings the rest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,11 +13,10 @@ from torch import Tensor
 from fedpace.core.commands import check_missed
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
-from fedpace.learn.model.width import ThinModel
 from fedpace.learn.server.combine import check_weights, find_combiner, mean_buffers
 from fedpace.learn.server.correct import correct_missed
 from fedpace.learn.server.sums import Contributions
-from fedpace.learn.server.weigh import MEAN, AggregationRule, weigh
+from fedpace.learn.server.weigh import MEAN, AggregationRule, ThinModels, weigh
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +42,7 @@ def aggregate(
     weights: Sequence[float],
     rule: AggregationRule = MEAN,
     lags: Sequence[Tensor | None] = (),
-    slims: Mapping[float, ThinModel] | None = None,
+    slims: ThinModels | None = None,
 ) -> AggregatedUpdate:
     """Make one update of many; one of weight 0 carries nothing.
 

@@ -1,23 +1,22 @@
 """Measures of waiting updates that policies ask for: norms, distances from a mean, estimates."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from fedpace.core.commands import Measure
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update
-from fedpace.learn.model.width import ThinModel
 from fedpace.learn.server.aggregate import aggregate
 from fedpace.learn.server.checks import is_finite, l2_norm
 from fedpace.learn.server.combine import check_weights
 from fedpace.learn.server.sums import add_scaled
-from fedpace.learn.server.weigh import common_device, find_places
+from fedpace.learn.server.weigh import ThinModels, common_device, find_places
 
 
 def measure(
-    command: Measure, updates: Sequence[Update], layout: Layout, slims: Mapping[float, ThinModel]
+    command: Measure, updates: Sequence[Update], layout: Layout, slims: ThinModels
 ) -> tuple[float, ...]:
     """One number per update: its L2 norm, one of the distances below, or what its client estimated.
 
@@ -37,10 +36,7 @@ def measure(
 
 
 def divergences(
-    layout: Layout,
-    updates: Sequence[Update],
-    weights: Sequence[float],
-    slims: Mapping[float, ThinModel],
+    layout: Layout, updates: Sequence[Update], weights: Sequence[float], slims: ThinModels
 ) -> tuple[float, ...]:
     """L2 distance of each update from the weighted mean, over the numbers that it carries."""
     aggregated = aggregate(layout, updates, weights, slims=slims)
@@ -54,10 +50,7 @@ def divergences(
 
 
 def spreads(
-    layout: Layout,
-    updates: Sequence[Update],
-    weights: Sequence[float],
-    slims: Mapping[float, ThinModel],
+    layout: Layout, updates: Sequence[Update], weights: Sequence[float], slims: ThinModels
 ) -> tuple[float, ...]:
     """L2 distance of each gradient from the weighted mean: delta_i of DYNAMITE (Algorithm 2).
 

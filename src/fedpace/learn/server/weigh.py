@@ -15,6 +15,9 @@ from fedpace.learn.model.width import ThinModel
 Places = Tensor | slice
 """Where some numbers are in a longer vector: a slice of it for whole layers, else one by one."""
 
+ThinModels = Mapping[float, ThinModel]
+"""Thinner models, by their width."""
+
 
 @dataclass(frozen=True, slots=True)
 class AggregationRule:
@@ -54,7 +57,7 @@ def weigh(
     weights: Sequence[float],
     rule: AggregationRule,
     lags: Sequence[Tensor | None],
-    slims: Mapping[float, ThinModel],
+    slims: ThinModels,
 ) -> list[WeightedUpdate]:
     """Give every update its weight; one of weight 0 carries nothing and is left out.
 
@@ -88,7 +91,7 @@ def _within(at: Places, start: int, device: torch.device) -> Places:
 
 
 def find_places(
-    layout: Layout, depth: int, width: float | None, slims: Mapping[float, ThinModel]
+    layout: Layout, depth: int, width: float | None, slims: ThinModels
 ) -> tuple[Places, Places]:
     """Where parameters and buffers of a part of the model are among all of them."""
     if width in (None, 1.0):

@@ -149,10 +149,6 @@ class _Block(nn.Module):
         return functional.relu(out + x)
 
 
-def _group_norm(channels: int) -> nn.Module:
-    return nn.GroupNorm(8, channels)
-
-
 def resnet20(
     in_channels: int, classes: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
 ) -> nn.Module:
@@ -231,7 +227,7 @@ def build_model(name: str, in_channels: int, classes: int, side: Side = (28, 28)
         "mnist-cnn": mnist_cnn,
         "lrn-cnn": partial(lrn_cnn, side=side),
         "resnet20": resnet20,
-        "resnet20-gn": partial(resnet20, norm=_group_norm),
+        "resnet20-gn": partial(resnet20, norm=partial(nn.GroupNorm, 8)),
         "resnet18": resnet18,
         "vgg11": vgg11,
         "vgg11-bn": partial(vgg11, batch_norm=True),

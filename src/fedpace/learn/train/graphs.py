@@ -19,7 +19,7 @@ from fedpace.core.errors import FedpaceError
 from fedpace.learn.device import drawing
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.reused_optimisers import ReusedOptimisers, capturable
-from fedpace.learn.train.steps import EagerSteps, Loss, ModelPart, Step, Steps, step
+from fedpace.learn.train.steps import Loss, ModelPart, Step, Steps, step
 
 
 class CannotCapture(FedpaceError):
@@ -36,14 +36,14 @@ def cuda_steps(
     settings: TrainSettings,
     params: Sequence[Tensor],
     device: torch.device,
-) -> Steps:
-    """Steps on a GPU, as graphs where the optimiser allows it; `params` are all that may be trained.
+) -> Steps | None:
+    """Steps as graphs, None where the optimiser forbids it; `params` are all that may be trained.
 
     Not where the learning rate decays: a graph holds it as a number, so each round would need its own.
     """
     adapted = capturable(settings)
     if adapted is None or settings.decay:
-        return EagerSteps(model, loss, settings)
+        return None
     return GraphSteps(model, loss, ReusedOptimisers(adapted, params), CudaCapture(device), device)
 
 

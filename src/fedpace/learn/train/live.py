@@ -149,9 +149,8 @@ class LiveTrainer:
 
     def _batches(self, opened: TaskOpening) -> Iterator[Batch]:
         """Batches without end, one by one: what one takes does not depend on the epoch's length."""
-        for order in self._trainer.epochs(self.client, opened.task, self._own):
-            for start in range(0, len(order), opened.batch_size):
-                yield self._trainer.gather(order[start : start + opened.batch_size])
+        trainer, size = self._trainer, opened.batch_size
+        return map(trainer.gather, trainer.batch_places(self.client, opened.task, self._own, size))
 
     def _settled(self, clock: Clock) -> Clock:
         """The clock, once all that was begun is done."""

@@ -41,12 +41,12 @@ class LiveResult:
 
 
 class TaskOrders:
-    """Orders to one task while it is trained. Safe to use from any thread."""
+    """Orders to one task while it is trained. Safe to use from any thread; `cancel` sets cancelled."""
 
     def __init__(self) -> None:
         self._told = threading.Condition()
         self._work: Work | None = None
-        self._cancelled = False
+        self.cancelled = False
 
     def work(self, work: Work) -> None:
         """Give the task its work. stop_at: by the clock that the training thread reads."""
@@ -61,20 +61,16 @@ class TaskOrders:
     def cancel(self) -> None:
         """End the task at its next batch, or at once where it waits; done before, it is too late."""
         with self._told:
-            self._cancelled = True
+            self.cancelled = True
             self._told.notify_all()
-
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled
 
     @property
     def given(self) -> bool:
         """Say whether there is something to be seen to: work, or that the task is cancelled."""
-        return self._cancelled or self._work is not None
+        return self.cancelled or self._work is not None
 
     def wait(self) -> Work | None:
         """The work, as soon as it is there; None: the task is cancelled."""
         with self._told:
             self._told.wait_for(lambda: self.given)
-            return None if self._cancelled else self._work
+            return None if self.cancelled else self._work

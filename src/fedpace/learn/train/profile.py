@@ -166,7 +166,6 @@ def _plain_operators() -> Iterator[None]:
 
 def _flops(bound: BoundModel, batch: _Batch) -> tuple[list[float], list[float]]:
     layout = bound.layout
-    steps = []
     with _plain_operators():
         with (
             Cut(bound, 0, as_written=True),
@@ -174,10 +173,8 @@ def _flops(bound: BoundModel, batch: _Batch) -> tuple[list[float], list[float]]:
             entering(bound, counter.enter),
         ):
             batch.forward()
-        forward = counter.counts
-        steps.append(sum(forward))
-        steps += [_count_step(bound, batch, depth) for depth in range(1, layout.depth + 1)]
-    return forward, steps
+        steps = [_count_step(bound, batch, depth) for depth in range(1, layout.depth + 1)]
+    return counter.counts, [sum(counter.counts), *steps]
 
 
 def _count_step(bound: BoundModel, batch: _Batch, depth: int) -> float:

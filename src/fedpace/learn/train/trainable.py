@@ -34,14 +34,11 @@ class TrainableModel:
         self.model = place(model, device)
         self.layout = layout
         self.bound = layout.bind(self.model)
-        self.steps: Steps = (
-            EagerSteps(self.model, loss, settings)
-            if device.type == "cpu"
-            else cuda_steps(self.model, loss, settings, self.bound.params(layout.depth), device)
-        )
-        self.eager = (
-            self.steps if isinstance(self.steps, EagerSteps) else EagerSteps(self.model, loss, settings)
-        )
+        self.eager = EagerSteps(self.model, loss, settings)
+        self.steps: Steps = self.eager
+        if device.type == "cuda":
+            params = self.bound.params(layout.depth)
+            self.steps = cuda_steps(self.model, loss, settings, params, device) or self.eager
         self._slim: ThinModel | None = None
         self._parts: dict[tuple[type[Cut], int], Cut] = {}
 

@@ -187,9 +187,16 @@ class Trainer:
     def epochs(self, client: int, task: int, samples: np.ndarray) -> Iterator[np.ndarray]:
         """A client's samples as a task goes through them, an order of its own for each epoch."""
         for epoch in count():
-            yield samples[
-                generator(self.seed, "batches", client, task, epoch).permutation(len(samples))
-            ]
+            draw = generator(self.seed, "batches", client, task, epoch)
+            yield samples[draw.permutation(len(samples))]
+
+    def batch_places(
+        self, client: int, task: int, samples: np.ndarray, batch_size: int
+    ) -> Iterator[np.ndarray]:
+        """Places of a task's samples, batch after batch, without end."""
+        for order in self.epochs(client, task, samples):
+            for start in range(0, max(len(order), 1), batch_size):
+                yield order[start : start + batch_size]
 
     def gather(self, places: np.ndarray) -> Batch:
         """Samples of the task, on the device."""

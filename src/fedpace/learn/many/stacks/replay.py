@@ -178,9 +178,8 @@ class ReplayTrainer:
             for number, chosen in zip(range(job.result.steps), batches, strict=False):
                 places[number, row, : len(chosen)] = chosen
                 counts[number, row] = len(chosen)
-        return upload(torch.from_numpy(places), self._device), upload(
-            torch.from_numpy(counts), self._device
-        )
+        indices, real = torch.from_numpy(places), torch.from_numpy(counts)
+        return upload(indices, self._device), upload(real, self._device)
 
     def _optimiser(self, rows: int) -> Optimizer:
         """An optimiser over the first rows of the parameters and of their state."""

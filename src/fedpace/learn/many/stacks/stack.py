@@ -148,6 +148,4 @@ class StackBatches:
 
 def places_of(trainer: Trainer, job: Job) -> Iterator[np.ndarray]:
     """Places of a job's samples, batch after batch, without end."""
-    for order in trainer.epochs(job.client, job.task, trainer.samples(job)):
-        for at in range(0, max(len(order), 1), job.batch_size):
-            yield order[at : at + job.batch_size]
+    return trainer.batch_places(job.client, job.task, trainer.samples(job), job.batch_size)

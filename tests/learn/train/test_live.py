@@ -17,8 +17,9 @@ from fedpace.core.model import LayerCost, ModelProfile
 from fedpace.fleet.fleet import Pace
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.tasks.task import Task
-from fedpace.learn.train.live import LiveTrainer, TaskOpening, TaskOrders
+from fedpace.learn.train.live import LiveTrainer
 from fedpace.learn.train.live_task import BatchTimes
+from fedpace.learn.train.orders import TaskOpening, TaskOrders
 from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
 from fedpace.sim import layerwise, timeline
 from tests.learn.learning_toys import Tied, normed, plain, task

@@ -12,6 +12,7 @@ behind it, is reached only then: the depth jumps.
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate, pairwise
 
 import torch
@@ -55,7 +56,7 @@ def backward_until(value: Tensor, bound: BoundModel, stop: Callable[[int], bool]
     be None or zero beforehand, as for any step.
     """
     row = _Row(bound, value, stop)
-    hooks = [node.register_hook(row.met(layer)) for node, layer in row.nodes]
+    hooks = [node.register_hook(partial(row.meet, layer)) for node, layer in row.nodes]
     try:
         if value.requires_grad:
             torch.autograd.backward(value)
@@ -102,15 +103,11 @@ class _Row:
             self.depth += 1
         return self.depth > before
 
-    def met(self, layer: int) -> Callable[..., None]:
-        """The hook of one parameter of a layer."""
-
-        def hook(*gradients: object) -> None:
-            self._missing[layer] -= 1
-            if self._advance() and self.depth < len(self._missing) and self._stop(self.depth):
-                raise _Enough
-
-        return hook
+    def meet(self, layer: int, *gradients: object) -> None:
+        """Count one parameter of a layer, whose hook this is."""
+        self._missing[layer] -= 1
+        if self._advance() and self.depth < len(self._missing) and self._stop(self.depth):
+            raise _Enough
 
 
 def _nodes(value: Tensor) -> set[Node]:

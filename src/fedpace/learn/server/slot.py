@@ -28,6 +28,7 @@ class ModelSlot:
         self.weights = weights
         self._params = [nn.Parameter(layer.clone()) for layer in _by_layer(layout, weights.params)]
         self._optimiser = make_optimiser(settings, self._params)
+        self._lr = settings.lr
 
     def step(self, aggregated: AggregatedUpdate, lr: float | None) -> None:
         """Make new weights; the old ones stay as they are for those who hold them.
@@ -40,7 +41,9 @@ class ModelSlot:
         gradients = aggregated.params.neg().split_with_sizes([param.numel() for param in touched])
         for param, gradient in zip(touched, gradients, strict=True):
             param.grad = gradient
-        with self._learning_rate(lr), self._unheld_kept(aggregated.held):
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._lr if lr is None else lr
+        with self._unheld_kept(aggregated.held):
             self._optimiser.step()
         buffers = move_buffers(before.buffers[start.buffers :], aggregated)
         counters = torch.maximum(before.counters[start.counters :], aggregated.counters)
@@ -49,16 +52,6 @@ class ModelSlot:
             torch.cat([before.buffers[: start.buffers], buffers]),
             torch.cat([before.counters[: start.counters], counters]),
         )
-
-    @contextmanager
-    def _learning_rate(self, lr: float | None) -> Iterator[None]:
-        groups = self._optimiser.param_groups
-        usual = [group["lr"] for group in groups]
-        for group in groups:
-            group["lr"] = group["lr"] if lr is None else lr
-        yield
-        for group, rate in zip(groups, usual, strict=True):
-            group["lr"] = rate
 
     @contextmanager
     def _unheld_kept(self, held: Tensor | None) -> Iterator[None]:

@@ -63,9 +63,8 @@ class Mnist:
 
     @staticmethod
     def build(settings: MnistSettings, clients: int) -> Task:
-        return image_task(
-            "mnist", settings.model, load_idx(find_dataset_folder("mnist", settings.root))
-        )
+        data = load_idx(find_dataset_folder("mnist", settings.root))
+        return image_task("mnist", settings.model, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,8 @@ class Cifar10:
 
     @staticmethod
     def build(settings: Cifar10Settings, clients: int) -> Task:
-        return image_task(
-            "cifar10", settings.model, load_cifar10(find_dataset_folder("cifar10", settings.root))
-        )
+        data = load_cifar10(find_dataset_folder("cifar10", settings.root))
+        return image_task("cifar10", settings.model, data)
 
 
 @dataclass(frozen=True, slots=True)

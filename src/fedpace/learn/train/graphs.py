@@ -8,7 +8,6 @@ are copied into tensors of its own, and the optimiser's state is set back to zer
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -19,7 +18,7 @@ from fedpace.core.errors import FedpaceError
 from fedpace.learn.device import drawing
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.reused_optimisers import ReusedOptimisers, capturable
-from fedpace.learn.train.steps import Loss, ModelPart, Step, Steps, step
+from fedpace.learn.train.steps import Batch, Loss, ModelPart, Step, Steps, step
 
 
 class CannotCapture(FedpaceError):
@@ -47,20 +46,6 @@ def cuda_steps(
     return GraphSteps(model, loss, ReusedOptimisers(adapted, params), CudaCapture(device), device)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Graph:
-    """A step over tensors of its own."""
-
-    inputs: Tensor
-    targets: Tensor
-    replay: Callable[[], None]
-
-    def __call__(self, inputs: Tensor, targets: Tensor) -> None:
-        self.inputs.copy_(inputs)
-        self.targets.copy_(targets)
-        self.replay()
-
-
 class GraphSteps:
     """Replays steps. A lone sample, and a model that cannot be captured, train without graphs.
 
@@ -79,7 +64,7 @@ class GraphSteps:
         self._model, self._loss, self._optimisers = model, loss, optimisers
         self._capture: Capture | None = capture
         self._device = device
-        self._graphs: dict[tuple[type[ModelPart], int, int], _Graph | None] = {}
+        self._graphs: dict[tuple[type[ModelPart], int, int], Step | None] = {}
 
     def begin(self, lr: float) -> None:
         self._optimisers.reset()
@@ -101,7 +86,7 @@ class GraphSteps:
 
     def _captured(
         self, part: ModelPart, optimiser: Optimizer, inputs: Tensor, targets: Tensor
-    ) -> _Graph | None:
+    ) -> Step | None:
         if self._capture is None or len(inputs) == 1:
             return None
         own = inputs.clone(), targets.clone()
@@ -114,7 +99,7 @@ class GraphSteps:
             return None
         finally:
             optimiser.zero_grad()  # the gradients lie in memory that all graphs share
-        return _Graph(*own, replay)
+        return partial(_replay, replay, own)
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
@@ -128,6 +113,13 @@ class GraphSteps:
             with torch.no_grad():
                 for tensor, copy in zip(tensors, copies, strict=True):
                     tensor.copy_(copy)
+
+
+def _replay(replay: Callable[[], None], own: Batch, inputs: Tensor, targets: Tensor) -> None:
+    """Make a captured step, which reads tensors of its own."""
+    own[0].copy_(inputs)
+    own[1].copy_(targets)
+    replay()
 
 
 class CudaCapture:

@@ -30,8 +30,6 @@ from fedpace.learn.train.steps import Batch
 from fedpace.learn.train.trainable import TrainableModel
 from fedpace.learn.train.trainer import Trainer
 
-__all__ = ["LiveResult", "LiveTrainer", "TaskOpening", "TaskOrders"]
-
 
 class LiveTrainer:
     """Trains one client's own data, all of `task.train`, one task after the other.

@@ -184,9 +184,8 @@ class ReplayTrainer:
     def _optimiser(self, rows: int) -> Optimizer:
         """An optimiser over the first rows of the parameters and of their state."""
         some, _ = self._stack.first_rows(rows)
-        optimiser = client_optimiser(
-            self._settings, some, self._settings.lr if self._lr is None else self._lr
-        )
+        lr = self._settings.lr if self._lr is None else self._lr
+        optimiser = client_optimiser(self._settings, some, lr)
         for part, param in zip(some, self._stack.params, strict=True):
             optimiser.state[part] = first_rows(self._state[param], param, rows)
         return optimiser

@@ -16,14 +16,13 @@ from msgspec.structs import replace
 from fedpace.core.commands import Probe, Train
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError
 from fedpace.flower.messages import NodeMessage
-from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.orders import TaskOpening, TaskOrders
 from fedpace.remote import packing
 from fedpace.remote.messages import Introduction, TaskFailure, TaskOrder, TaskReport, from_json
 from fedpace.remote.torch_trainee import TorchTrainee
 from fedpace.remote.trainee import Arrays
-from fedpace.runs import config as configs
+from fedpace.runs.config import told_settings
 
 _MOST_MODEL_BYTES = 1 << 36
 _MISHAPS = (FedpaceError, ValueError, RuntimeError, ArithmeticError, MemoryError)
@@ -103,7 +102,7 @@ class Worker:
         task = self.build()
         if not isinstance(task, Task):
             raise ConfigError(f"the factory gave {task!r}; it must return a fedpace Task")
-        return TorchTrainee(task, _train_settings, self.device, self.slower, self.threads, self.clock)
+        return TorchTrainee(task, told_settings, self.device, self.slower, self.threads, self.clock)
 
 
 def node_name(node: int, config: Mapping[str, Any]) -> str:
@@ -116,10 +115,6 @@ def node_name(node: int, config: Mapping[str, Any]) -> str:
     if "partition-id" in config:
         return f"partition-{config['partition-id']}"
     return f"node-{node}"
-
-
-def _train_settings(table: Any) -> TrainSettings:
-    return configs.build(TrainSettings, table, "the server's train")
 
 
 def _ignore(_: float) -> None:

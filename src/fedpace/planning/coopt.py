@@ -235,8 +235,7 @@ def _allowed(problem: CooptProblem, one_s: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _one_sample_s(problem: CooptProblem) -> np.ndarray:
-    seconds: np.ndarray = 1 / np.asarray(problem.clients.samples_per_s, dtype=float)
-    return seconds
+    return 1 / np.asarray(problem.clients.samples_per_s, dtype=float)
 
 
 def _needed_s(problem: CooptProblem, one_s: np.ndarray) -> np.ndarray:

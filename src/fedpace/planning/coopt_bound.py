@@ -241,8 +241,7 @@ def _sums(known: CooptConstants, numbers: np.ndarray) -> np.ndarray:
     """(1 - q^n) / (1 - q), which is n where q is 1."""
     if known.pull == 0:
         return numbers.astype(float)
-    found: np.ndarray = -np.expm1(numbers * math.log1p(-known.pull)) / known.pull
-    return found
+    return -np.expm1(numbers * math.log1p(-known.pull)) / known.pull
 
 
 def _numbers(

@@ -136,6 +136,11 @@ def build(kind: type[T], table: Any, where: str) -> T:
         raise ConfigError(f"[{where}] {error}" if where else str(error)) from None
 
 
+def told_settings(table: Any) -> TrainSettings:
+    """The settings of local training that a server has told its client."""
+    return build(TrainSettings, table, "the server's train")
+
+
 def policy_plan(config: Config, label: str) -> PolicyPlan:
     """The policy behind a label, its settings checked."""
     table, where = config.policies.get(label, {}), f"policies.{label}"

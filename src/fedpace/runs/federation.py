@@ -17,7 +17,6 @@ from grpc import aio
 
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError, PolicyError
 from fedpace.learn.many.executor import one_thread
-from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, check_address, why
@@ -214,11 +213,7 @@ def join(
         raise ConfigError(f"patience is {patience_s:g} s; set it above 0")
     if slower < 1:
         raise ConfigError(f"slower is {slower}; a machine can only be made slower, set it to 1 or more")
-
-    def read(table: Any) -> TrainSettings:
-        return configs.build(TrainSettings, table, "the server's train")
-
-    trainee = TorchTrainee(task, read, device, slower, threads)
+    trainee = TorchTrainee(task, configs.told_settings, device, slower, threads)
     client = Client(check_address(address), name, trainee, keys, patience_s=patience_s)
     return asyncio.run(_join(client))
 

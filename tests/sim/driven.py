@@ -15,6 +15,7 @@ class Driven:
     def next(self):
         event = self.world.next()
         if event is not None and not isinstance(event, Tick):
+            self.books.now = event.at
             self.books.note(event)
         return event
 

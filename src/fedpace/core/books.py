@@ -7,9 +7,9 @@ about clients lie in arrays, since there may be a million of them.
 
 import bisect
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -222,37 +222,10 @@ class Bookkeeper(Books):
     """Books that are written: one call for each message, which has been checked before."""
 
     def note(self, message: Event | Command) -> None:
-        """Enter a message of any kind."""
-        match message:
-            case Arrived():
-                self.arrive(message)
-            case Failed(task=task) | Cancel(task=task):
-                self.close(task)
-            case Probe() | Train():
-                self.open_task(message)
-            case Profiled(task=task):
-                self._open[task] = self._open[task]._replace(awaits_profile=False)
-            case Joined():
-                self.clients.join(message.client, message.samples, message.most)
-            case Left(client=client):
-                self.clients.leave(client)
-            case Aggregate(tasks=tasks, slot=slot):
-                self.use(tasks)
-                self.advance(slot)
-            case Blend(slot=slot):
-                self.advance(slot)
-            case Drop(task=task):
-                self.use((task,))
-            case SetTimer(name=name, at=at):
-                self._timers[name] = at
-            case Timer(name=name) | CancelTimer(name=name):
-                self._timers.pop(name, None)
-            case Started():
-                self.started = True
-            case _:
-                pass
-        if isinstance(message, Event):
-            self.now = message.at
+        """Enter a message of any kind; the time is to be set before, by each event."""
+        enter = _ENTRIES.get(type(message))
+        if enter is not None:
+            enter(self, message)
 
     def open_task(self, command: Probe | Train) -> None:
         """Note a task that is given out, or the work of one that was probed."""
@@ -290,3 +263,45 @@ class Bookkeeper(Books):
     def advance(self, slot: str) -> None:
         """Note that a model slot has a new version."""
         self._versions[slot] = self._versions.get(slot, 0) + 1
+
+    def _profile(self, event: Profiled) -> None:
+        self._open[event.task] = self._open[event.task]._replace(awaits_profile=False)
+
+    def _join(self, event: Joined) -> None:
+        self.clients.join(event.client, event.samples, event.most)
+
+    def _leave(self, event: Left) -> None:
+        self.clients.leave(event.client)
+
+    def _start(self, event: Started) -> None:
+        self.started = True
+
+    def _aggregate(self, command: Aggregate) -> None:
+        self.use(command.tasks)
+        self.advance(command.slot)
+
+    def _set_timer(self, command: SetTimer) -> None:
+        self._timers[command.name] = command.at
+
+    def _end_timer(self, message: Timer | CancelTimer) -> None:
+        self._timers.pop(message.name, None)
+
+
+_ENTRIES: Mapping[type, Callable[[Bookkeeper, Any], object]] = {
+    Arrived: Bookkeeper.arrive,
+    Train: Bookkeeper.open_task,
+    Probe: Bookkeeper.open_task,
+    Profiled: Bookkeeper._profile,
+    Failed: lambda books, event: books.close(event.task),
+    Cancel: lambda books, command: books.close(command.task),
+    Joined: Bookkeeper._join,
+    Left: Bookkeeper._leave,
+    Started: Bookkeeper._start,
+    Aggregate: Bookkeeper._aggregate,
+    Blend: lambda books, command: books.advance(command.slot),
+    Drop: lambda books, command: books.use((command.task,)),
+    SetTimer: Bookkeeper._set_timer,
+    Timer: Bookkeeper._end_timer,
+    CancelTimer: Bookkeeper._end_timer,
+}
+"""Entries by kind of message; others change nothing. A table, since every message is looked up."""

@@ -50,6 +50,10 @@ MOST_CLIENTS = 10**8
 """What is kept of clients lies at the place of their number; a wrong one must not take all memory."""
 
 
+_END: Any = object()
+"""Stands behind the last command of an answer."""
+
+
 class Recorder(Protocol):
     """Receiver of all messages of a session; a Journal is one."""
 
@@ -95,7 +99,19 @@ class Session:
         if charges:
             books.ledger.hear(event)
         commands: list[Command] = []
-        for command in self._answers(event):
+        answers: Iterator[Command] | None = None
+        while True:
+            try:
+                answers = answers or iter(self.policy.handle(event))
+                command = next(answers, _END)
+            except FedpaceError:
+                raise
+            except Exception as error:  # the policy's own mistake
+                raise PolicyError(
+                    f"{self._name} failed at {event!r}: {type(error).__name__}: {error}"
+                ) from error
+            if command is _END:
+                return commands
             if type(command) not in _CHECK:
                 raise PolicyError(
                     f"{self._name} answered {event!r} with {command!r}, which is no command"
@@ -118,22 +134,10 @@ class Session:
             if charges and isinstance(command, (Aggregate, Blend)) and command.slot == GLOBAL:
                 self._record_spent(books.now)
             commands.append(command)
-        return commands
 
     @property
     def _name(self) -> str:
         return f"policy {type(self.policy).__name__}"
-
-    def _answers(self, event: Event) -> Iterator[Command]:
-        """The policy's commands, as it gives them; its own mistakes are reported as such."""
-        try:
-            yield from self.policy.handle(event)
-        except FedpaceError:
-            raise
-        except Exception as error:
-            raise PolicyError(
-                f"{self._name} failed at {event!r}: {type(error).__name__}: {error}"
-            ) from error
 
     def _affords(self, command: Command) -> bool:
         ledger = self._books.ledger

@@ -92,6 +92,7 @@ class Tally:
                 raise self._error(f"client {event.client} joined, but is online already")
             if event.client in self._busy_since:
                 raise self._error(f"client {event.client} joined with open tasks of before")
+        self.books.now = event.at
         self.books.note(event)
         match event:
             case Arrived(client=client):

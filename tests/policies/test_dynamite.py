@@ -294,6 +294,17 @@ def test_a_round_in_which_nobody_could_estimate_anything_keeps_what_is_known(sta
     assert given(said) == evened(expected)
 
 
+def test_a_loss_that_jumps_in_a_round_without_noise_keeps_the_last_variances(stage):
+    """As with batches of one sample; all variances were cleared, and the next plan had none."""
+    made = started(stage, rounds=10)
+    answered(made, deliver(made))
+    known = made.session.policy.estimates
+    before = dict(known.variance)
+    jumped = ANSWERS | {"loss": tuple(one + 10 for one in ANSWERS["loss"]), "noise": (None,) * 3}
+    answered(made, deliver(made, 2.5), jumped)
+    assert known.variance == before
+
+
 def test_without_any_estimates_rounds_go_on_as_the_first(stage):
     made = started(stage, rounds=10)
     nothing = dict.fromkeys(ANSWERS, (None, None, None))

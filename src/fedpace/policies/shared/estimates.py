@@ -74,7 +74,7 @@ class LossEstimates:
         self.known = self.known or bool(self.variance and self.smoothness > 0)
 
     def _vary(self, noise: Values, anew: bool) -> None:
-        if anew:
+        if anew and noise:  # else the last good values stay
             self.variance.clear()
         for client, root in noise.items():
             before = self.variance.get(client, root**2)

@@ -68,6 +68,6 @@ def test_fedadagrad_adds_up_squares():
     assert two_steps(ServerSettings("fedadagrad", lr=0.1)) == pytest.approx([first, second])
 
 
-def test_an_unknown_server_optimiser_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigError, match="set it to fedavg, fedavgm, fedadam, fedyogi or fedadagrad"):
+def test_an_unknown_server_optimiser_is_refused_with_the_nearest_one():
+    with pytest.raises(ConfigError, match="did you mean 'fedadam'"):
         make_optimiser(ServerSettings("fedadm"), [nn.Parameter(torch.zeros(1))])

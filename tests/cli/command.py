@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import urllib.request  # noqa: F401  (patched below)
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from typing import NamedTuple
 from unittest import mock
@@ -37,6 +38,7 @@ def fedpace(folder, *arguments, environment=None):
         mock.patch.object(sys, "argv", ["fedpace", *arguments]),
         mock.patch.object(sys, "path", sys.path.copy()),
         mock.patch.dict(os.environ, {"COLUMNS": "80"} if environment is None else environment),
+        mock.patch("urllib.request._opener", None),  # it would keep the proxies of its first use
     ):
         try:
             main()

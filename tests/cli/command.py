@@ -4,7 +4,6 @@ import io
 import os
 import subprocess
 import sys
-import urllib.request  # noqa: F401  (patched below)
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from typing import NamedTuple
 from unittest import mock

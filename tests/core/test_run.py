@@ -1,8 +1,10 @@
+import math
+
 import pytest
 
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Aggregate, Finish, SetTimer
-from fedpace.core.errors import ConfigError, PolicyError
+from fedpace.core.errors import ConfigError, Diverged, PolicyError
 from fedpace.core.events import Started, Timer
 from fedpace.core.facts import Evaluated, Finished, Spent
 from fedpace.core.journal import Memory
@@ -15,6 +17,8 @@ from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import SimulatedWorld
 
 MODEL = ModelProfile.even(2, 100)
+NAN = float("nan")
+SMALLER = "try a smaller learning rate"
 
 
 class Metronome(Policy):
@@ -50,7 +54,17 @@ class Rising:
 
     def score(self):
         self.tests += 1
-        return self.tests / 10, float("nan") if self.tests == 2 else 1.0
+        return self.tests / 10, 1.0
+
+
+class Falling:
+    """A loss for every test; NaN stands for one that is not finite."""
+
+    def __init__(self, *losses):
+        self.losses = iter(losses)
+
+    def score(self):
+        return 0.5, next(self.losses)
 
 
 class Broke(Metronome):
@@ -58,9 +72,20 @@ class Broke(Metronome):
         return (*super().on_timer(event), Finish("not heard"))
 
 
-def run(policy=Metronome, evaluate=None, scorer=None, watches=(), budget=None, clients=1, **stop):
+def run(
+    policy=Metronome,
+    evaluate=None,
+    scorer=None,
+    watches=(),
+    budget=None,
+    clients=1,
+    learner=None,
+    **stop,
+):
     settings = Explicit.Settings((0.1,), (8.0,), (8.0,))
-    world = SimulatedWorld(Explicit.build(settings, clients, 0), (10,) * clients, MODEL, TimingOnly())
+    world = SimulatedWorld(
+        Explicit.build(settings, clients, 0), (10,) * clients, MODEL, learner or TimingOnly()
+    )
     memory = Memory()
     context = Context(0, clients, MODEL, 20, budget=budget or Budget())
     session = Session(policy(NoSettings(), context), memory)
@@ -155,10 +180,41 @@ def test_tests_by_the_clock_see_the_model_of_that_time():
     assert evaluations_of(messages) == [(0.0, 0), (15.0, 1), (30.0, 3)]
 
 
-def test_a_loss_that_is_no_number_does_not_end_the_run():
-    _, messages = run(scorer=Rising(), rounds=2)
+@pytest.mark.parametrize("every_rounds", [1, 2])
+def test_a_loss_that_is_finite_no_more_ends_the_run_as_diverged(every_rounds):
+    """Also where the last model, which is always tested, is the first whose loss is not."""
+    every = EvaluateSettings(every_rounds=every_rounds)
+    reason, messages = run(evaluate=every, scorer=Falling(2.0, NAN), rounds=every_rounds)
+    assert reason == f"diverged at round {every_rounds}: the tested loss is not finite; {SMALLER}"
+    assert messages[-1] == Finished(10.0 * every_rounds, reason, every_rounds)
     losses = [fact.loss for fact in messages if isinstance(fact, Evaluated)]
-    assert losses == [1.0, None, 1.0]
+    assert losses == [2.0, None]
+
+
+def test_a_loss_that_was_never_finite_says_nothing_about_the_model():
+    reason, messages = run(scorer=Falling(NAN, math.inf, 1.0), rounds=2)
+    assert reason == "2 rounds are over"
+    losses = [fact.loss for fact in messages if isinstance(fact, Evaluated)]
+    assert losses == [None, None, 1.0]
+
+
+class Wild(TimingOnly):
+    """Comes to numbers that are not finite in its third round."""
+
+    rounds = 0
+
+    def aggregate(self, command):
+        self.rounds += 1
+        if self.rounds == 3:
+            raise Diverged("the update of task 9 is not finite")
+
+
+def test_a_round_that_cannot_be_made_ends_the_run_without_another_test():
+    heard = []
+    reason, messages = run(learner=Wild(), scorer=Rising(), watches=(heard.append,), rounds=9)
+    assert reason == "diverged at round 3: the update of task 9 is not finite"
+    assert messages[-1] == Finished(30.0, reason, 3)
+    assert evaluations_of(messages) == [(0.0, 0), (10.0, 1), (20.0, 2)]
 
 
 def test_watches_hear_where_the_run_stands():

@@ -19,15 +19,19 @@ class Store:
 
     def __init__(self):
         self.version, self.updates, self.evaluations, self.bases = 0, {}, 0, []
-        self.made = {}
+        self.made, self.used = {}, []
 
     def weights(self, slot):
         number = torch.tensor([float(self.version)])
         made = Weights(number, torch.empty(0), torch.empty(0, dtype=torch.int64))
         return self.made.setdefault(self.version, made)
 
-    def put(self, task, update):
+    def put(self, task, update, trained_here):
+        assert trained_here
         self.updates[task] = update
+
+    def check_converge(self, tasks):
+        self.used.append(tuple(tasks))
 
     def has(self, task):
         return task in self.updates
@@ -160,6 +164,15 @@ def test_a_hungry_executor_is_topped_up_with_what_is_due_soonest():
     assert executor.trained == [[2, 4, 3]]
     lazy.aggregate(aggregate(3, 4))
     assert executor.trained == [[2, 4, 3]]
+
+
+def test_only_updates_that_are_used_can_make_a_run_diverge_and_not_what_was_trained_beside_them():
+    lazy, store, executor = learner(appetite=3)
+    give(lazy, 1, 2, 3)
+    lazy.aggregate(aggregate(1))
+    lazy.measure(Measure(1, "norm", (2,)))
+    assert executor.trained == [[1, 3, 2]]
+    assert store.used == [(1,), (2,)]
 
 
 def test_workers_go_on_with_what_is_due_next_while_the_run_does():

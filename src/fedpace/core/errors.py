@@ -27,6 +27,10 @@ class PeerError(FedpaceError):
     """A client or runtime reported something that cannot be true."""
 
 
+class Diverged(FedpaceError):
+    """Training has come to numbers that are not finite: an outcome of the run, which ends with it."""
+
+
 class JournalError(FedpaceError):
     """A journal or snapshot on disk is broken or belongs to another run."""
 

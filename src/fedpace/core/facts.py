@@ -35,10 +35,11 @@ class Ignored(_Fact, frozen=True):
 
 
 class Finished(_Fact, frozen=True):
-    """The run is over."""
+    """The run is over. diverged: the round that came to numbers that are not finite, if one has."""
 
     at: float
     reason: str
+    diverged: int | None = None
 
 
 Fact = Evaluated | Spent | Ignored | Finished

@@ -125,11 +125,14 @@ class Memory:
         self.messages.append(message)
 
 
-def read(path: Path) -> tuple[Header, Iterator[Message]]:
-    """The header, and the messages as they are read. JournalError names the broken line."""
+def read(path: Path, unfinished: bool = False) -> tuple[Header, Iterator[Message]]:
+    """The header, and the messages as they are read. JournalError names the broken line.
+
+    unfinished: the run may be going on; a last line that is not whole is left out.
+    """
     if not path.is_file():
         raise JournalError(f"there is no journal {path}; give the path of a run's journal.jsonl")
-    lines = _lines(path)
+    lines = _lines(path, unfinished)
     try:
         header = _header(next(lines)[1], path)
     except StopIteration:
@@ -177,9 +180,11 @@ def check_header(path: Path, header: Header) -> None:
             )
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def _lines(path: Path, unfinished: bool) -> Iterator[tuple[int, bytes]]:
     with path.open("rb") as file:
-        yield from enumerate(file, start=1)
+        for number, line in enumerate(file, start=1):
+            if not unfinished or line.endswith(b"\n"):
+                yield number, line
 
 
 def _header(line: bytes, path: Path) -> Header:

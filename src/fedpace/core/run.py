@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple, Protocol
 from fedpace.core.books import Books
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command
-from fedpace.core.errors import Checked, ConfigError, Count, Fraction, PolicyError, Positive
+from fedpace.core.errors import Checked, ConfigError, Count, Diverged, Fraction, PolicyError, Positive
 from fedpace.core.events import Event
 from fedpace.core.facts import Evaluated
 from fedpace.core.session import Session
@@ -111,6 +111,8 @@ class Run:
     """One policy in one world until one of the stop rules holds, or its budget is used up.
 
     What was given out by then and has not arrived is left. until_s: it ends then at the latest.
+    It also ends where it diverges: an update that is used or the model itself is not finite, or the
+    tested loss is not, though it was before.
     """
 
     def __init__(
@@ -133,6 +135,9 @@ class Run:
         self._round = 0
         self._accuracy: float | None = None
         self._tested_round = -1
+        self._loss_known = False
+        """Whether the tested loss is finite: one that never was says nothing."""
+        self._diverged: str | None = None
         ends = (self._stop.rounds, self._stop.hours, self._budget.time_s)
         self._only_money = all(end is None for end in ends)
         self._limited = self._budget.time_s is not None or self._budget.money is not None
@@ -143,6 +148,21 @@ class Run:
 
     def to_end(self) -> str:
         """Run; the reason why it ended."""
+        try:
+            return self._to_end()
+        except Diverged as error:
+            return self.diverge(error)
+
+    def diverge(self, error: Diverged) -> str:
+        """End the run where it has diverged, in making its next model; the reason."""
+        made = max(
+            self._session.books.version(), self._round + 1
+        )  # updates are measured before a round
+        self._round = self._tested_round = made  # there is nothing to test
+        self._diverged = str(error)
+        return self._finish(self._session.books.now, "")
+
+    def _to_end(self) -> str:
         if self._scorer is not None and self._evaluate.every_s is not None:
             self._world.tick_at(0.0)
         over_s, over = self.until_s, self._until
@@ -224,9 +244,14 @@ class Run:
         self._accuracy, loss = self._scorer.score()
         known_loss = loss if loss is not None and math.isfinite(loss) else None
         self._tested_round = self._round
+        if known_loss is None and self._loss_known:
+            self._diverged = "the tested loss is not finite; try a smaller learning rate"
+        self._loss_known = known_loss is not None
         self._session.record(Evaluated(at, self._round, self._accuracy, known_loss))
 
     def _reason(self) -> str | None:
+        if self._diverged is not None:
+            return self._diverged
         if self._session.finished is not None:
             return f"the policy is done: {self._session.finished}"
         if self._stop.rounds is not None and self._round >= self._stop.rounds:
@@ -247,5 +272,9 @@ class Run:
     def _finish(self, at: float, reason: str) -> str:
         if self._tested_round != self._round:
             self._test(at)
-        self._session.end(at, reason)
+        if self._diverged is None:
+            self._session.end(at, reason)
+            return reason
+        reason = f"diverged at round {self._round}: {self._diverged}"
+        self._session.end(at, reason, self._round)
         return reason

@@ -153,11 +153,11 @@ class Session:
         """Write down something that the policy does not hear of."""
         self._recorder.write(fact)
 
-    def end(self, at: float, reason: str) -> None:
-        """The run is over: write down what it has cost, and why it ended."""
+    def end(self, at: float, reason: str, diverged: int | None = None) -> None:
+        """The run is over: write down what it has cost, and why it ended; see `Finished`."""
         self._books.ledger.end(at)
         self._record_spent(at)
-        self._recorder.write(Finished(at, reason))
+        self._recorder.write(Finished(at, reason, diverged))
 
     def _record_spent(self, at: float) -> None:
         if self._books.ledger.charges:

@@ -30,6 +30,8 @@ class ReceivedUpdates:
     norm_bound: of an update's parameters; widths: that it may have; None: any.
     """
 
+    trains = False
+
     def __init__(
         self, spool: Spool, norm_bound: float | None = None, widths: Collection[float] | None = None
     ) -> None:

@@ -18,17 +18,19 @@ MOST_LABELS = 7
 
 
 def collect_runs(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summary]]:
-    """The runs below `folder` by label, those of `first` in front; each group in the order of seeds."""
-    paths = sorted(folder.rglob(JOURNAL)) if folder.is_dir() else []
+    """The runs below `folder` by label, those of `first` in front; each group in the order of seeds.
+
+    Runs that are not over, under way or stopped, are among them as far as they have come.
+    """
+    paths = _find_journals(folder)
     if not paths:
-        unfinished = folder.is_dir() and any(folder.rglob(part_path(Path(JOURNAL)).name))
-        hint = "its run is not over, go on with --resume" if unfinished else "give the folder of a run"
-        raise JournalError(f"there is no {JOURNAL} in {folder}; {hint}")
+        raise JournalError(f"there is no {JOURNAL} in {folder}; give the folder of a run")
     found: dict[tuple[str, int], Path] = {}
     groups: dict[str, list[Summary]] = {}
     for path in paths:
-        summary = summarise(path)
-        if summary.finished is None:
+        whole = path.name == JOURNAL
+        summary = summarise(path, unfinished=not whole)
+        if whole and summary.finished is None:
             raise JournalError(f"{path} breaks off before its end; the file is cut, run it again")
         twin = found.setdefault((summary.label, summary.seed), path)
         if twin != path:
@@ -41,6 +43,18 @@ def collect_runs(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summ
         runs.sort(key=lambda summary: summary.seed)
     order = [label for label in first if label in groups]
     return {label: groups[label] for label in [*order, *sorted(set(groups) - set(order))]}
+
+
+def _find_journals(folder: Path) -> list[Path]:
+    """The journals below a folder; of a run that is not over the part, once its first line is there."""
+    if not folder.is_dir():
+        return []
+    found = {path.parent: path for path in folder.rglob(JOURNAL)}
+    for part in folder.rglob(part_path(Path(JOURNAL)).name):
+        with part.open("rb") as file:
+            if file.readline().endswith(b"\n"):
+                found[part.parent] = part
+    return [found[parent] for parent in sorted(found)]
 
 
 def write_report(

@@ -24,7 +24,8 @@ class Summary:
     every evaluation, money being the smallest budget with which the run makes that model.
     clients_per_round: updates in each round; round_times: when each round was aggregated.
     participation: client -> rounds it was aggregated in / rounds, for everyone who ever joined.
-    finished: why the run ended, None for a journal that breaks off; end_s: when.
+    finished: why the run ended, None for one that is not over; end_s: when, or how far it is.
+    diverged: the round, and when, where training came to numbers that are not finite.
     idle_share: 1 - busy / online client-seconds; busy from a task's Probe or Train to its end.
     down_bytes: the model, or the thinner one asked for, once a task; up_bytes: what arrived.
     cancelled: reason -> tasks; dropped: updates that arrived and were thrown away.
@@ -59,6 +60,7 @@ class Summary:
     mean_depth: float | None
     mean_depth_share: float | None
     clock: str = "virtual"
+    diverged: tuple[int, float] | None = None
 
     @classmethod
     def of(cls, header: Header, messages: Iterable[Message]) -> Self:
@@ -108,6 +110,7 @@ class Summary:
             mean_depth=depth,
             mean_depth_share=None if depth is None else depth / header.context.model.depth,
             clock="real" if header.run.get("clock") == "real" else "virtual",
+            diverged=tally.diverged,
         )
 
     def time_to(self, target: float) -> float | None:
@@ -155,9 +158,12 @@ Groups = Mapping[str, Sequence[Summary]]
 """Runs over seeds by their label."""
 
 
-def summarise(path: Path) -> Summary:
-    """The summary of the journal at `path`; JournalError names the line that is broken."""
-    header, messages = read(path)
+def summarise(path: Path, unfinished: bool = False) -> Summary:
+    """The summary of the journal at `path`; JournalError names the line that is broken.
+
+    unfinished: its run may be going on; a last line that is not whole is left out.
+    """
+    header, messages = read(path, unfinished)
     try:
         return Summary.of(header, messages)
     except JournalError as error:

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedpace.core.errors import ConfigError
+from fedpace.report.states import all_ended_well, state_cells
 from fedpace.report.summary import Groups, Summary
 from fedpace.report.units import byte_unit, decimals, time_unit
 
@@ -120,6 +121,8 @@ def _columns(groups: Groups, targets: Sequence[float]) -> list[Column]:
     every = [run for runs in groups.values() for run in runs]
     costs = any(run.money is not None for run in every)
     out: list[Column] = []
+    if not all_ended_well(groups):
+        out.append(("state", state_cells(groups)))
 
     def means(pick: Callable[[Summary], float | None]) -> list[MeanAndSd | None]:
         return [MeanAndSd.of([pick(run) for run in runs]) for runs in groups.values()]

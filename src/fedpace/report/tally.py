@@ -29,6 +29,8 @@ class Tally:
         """Latest time that anything named."""
         self.end_s: float | None = None
         self.finished: str | None = None
+        self.diverged: tuple[int, float] | None = None
+        """The round that came to numbers that are not finite, and when."""
         self.evaluations: list[Evaluated] = []
         """Evaluations of the slot "global"."""
         self.evaluated_money: list[float] = []
@@ -118,6 +120,8 @@ class Tally:
             case Finished(at=at, reason=reason):
                 self.books.ledger.end(at)
                 self.end_s, self.finished = at, reason
+                if fact.diverged is not None:
+                    self.diverged = fact.diverged, at
 
     def _command(self, command: Command) -> None:
         match command:

@@ -21,7 +21,7 @@ from typing import Any
 from fedpace.core import codec
 from fedpace.core.codec import Message
 from fedpace.core.commands import Command, Evaluate, Measure
-from fedpace.core.errors import FedpaceError, JournalError, PeerError, PolicyError
+from fedpace.core.errors import Diverged, FedpaceError, JournalError, PeerError, PolicyError
 from fedpace.core.events import Event, Measured
 from fedpace.core.facts import Evaluated, Finished, Spent
 from fedpace.core.journal import Journal, part_path, read
@@ -118,10 +118,14 @@ def count_lines(part: Path) -> int:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """Steps that a journal leaves open. missing: commands to its last event; asked: questions."""
+    """Steps that a journal leaves open. missing: commands to its last event; asked: questions.
+
+    diverged: the run has come to its end, which the journal does not say yet.
+    """
 
     missing: tuple[Command, ...] = ()
     asked: tuple[Measure | Evaluate, ...] = ()
+    diverged: Diverged | None = None
 
 
 def retrace(
@@ -147,6 +151,8 @@ def retrace(
                 world.apply(given.popleft())
                 if isinstance(message, Measure | Evaluate):
                     asked[message.request] = message
+        except Diverged as error:
+            return Unfinished(diverged=error)
         except (PeerError, PolicyError, OSError) as error:
             raise JournalError(
                 f"{part_path(journal.path)}, line {line}: what was done there cannot be done again: "

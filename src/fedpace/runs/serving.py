@@ -97,6 +97,8 @@ class ServedRun:
 
     def carry_on(self) -> str:
         """Run; why it is over. RunStopped where it was stopped before."""
+        if self._unfinished.diverged is not None:
+            return self._run.diverge(self._unfinished.diverged)
         for command in self._unfinished.missing:
             self.world.carry_out(command, self.session.books.now)
         return self._run.to_end()

@@ -29,6 +29,8 @@ class _Pending:
 class LazyTraining:
     """The updates of simulated clients: a model server's source; see above."""
 
+    trains = True
+
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._pending: dict[int, _Pending] = {}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedpace.core.commands import Aggregate, Blend, Measure
-from fedpace.core.errors import PeerError, PolicyError
+from fedpace.core.errors import Diverged, PeerError, PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.server.store import ModelStore
@@ -345,6 +345,29 @@ def test_training_that_diverges_is_refused_by_the_store():
     store = ModelStore(wild.layout, wild.initial(), ServerSettings(), lambda weights: (0.0, 0.0))
     with pytest.raises(PeerError, match="diverged"):
         store.put(1, bad)
+
+
+def test_what_was_trained_here_and_is_not_finite_diverges_when_it_is_used(trainer):
+    store = make(trainer)
+    good = update(trainer, 1, 5)
+    store.put(1, good, trained_here=True)
+    store.put(2, changed(good, params=good.params / 0), trained_here=True)
+    store.check_converge((1,))
+    with pytest.raises(Diverged, match=r"task 2 has params that are not finite.*smaller learning rate"):
+        store.check_converge((1, 2))
+    store.discard(2)
+    store.check_converge((1, 2))
+
+
+def test_a_step_to_numbers_that_are_not_finite_diverges_and_the_last_good_weights_stay(trainer):
+    store = make(trainer)
+    good, before = update(trainer, 1, 5), store.weights()
+    huge = torch.full_like(good.params, 3e38)
+    for task_id in (1, 2):
+        store.put(task_id, changed(good, params=huge))
+    with pytest.raises(Diverged, match="smaller learning rates"):
+        store.aggregate(Aggregate((1, 2), (1.0, 1.0), rule="sum"))
+    assert store.weights() is before
 
 
 def test_updates_that_are_not_there_cannot_be_used(trainer):

@@ -1,7 +1,8 @@
 """Checks of a received update, the first step of aggregation: a PeerError says what is wrong with it.
 
 A client is a stranger: what it sends is used only after every check here that applies to it. None
-changes an update; one whose norm is over the bound is refused, not clipped.
+changes an update; one whose norm is over the bound is refused, not clipped. An update that a simulation
+has trained is no stranger's: where its numbers are not finite the run has diverged.
 """
 
 import math
@@ -11,7 +12,7 @@ from dataclasses import astuple
 import torch
 from torch import Tensor
 
-from fedpace.core.errors import PeerError
+from fedpace.core.errors import Diverged, PeerError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update
 
@@ -84,6 +85,14 @@ def check_finite(task: int, update: Update, buffers: Tensor, places: Tensor | sl
                 f"update of task {task} has {kind} that are not finite; its training diverged, "
                 "try a smaller learning rate"
             )
+
+
+def check_converges(task: int, update: Update, buffers: Tensor, places: Tensor | slice) -> None:
+    """Diverged where `check_finite` refuses an update: one that was trained here, by nobody strange."""
+    try:
+        check_finite(task, update, buffers, places)
+    except PeerError as error:
+        raise Diverged(str(error)) from None
 
 
 def check_norm(task: int, update: Update, bound: float | None) -> None:

@@ -6,7 +6,7 @@ the slot's current weights), its update is `expect`ed once its result is known, 
 the messages, and the tensors are those of a snapshot.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -40,8 +40,11 @@ class UpdateSource(Protocol):
 
     opened: a task starts from these weights (told again when they become known); collect: the updates
     of expected tasks, others may be among them; collect_begun: of all tasks that are being trained;
-    forget: the task needs nothing more, whether it was known or not.
+    forget: the task needs nothing more, whether it was known or not. trains: updates are trained here,
+    and no client has sent them.
     """
+
+    trains: bool
 
     def opened(self, task: int, base: BaseWeights) -> None: ...
     def expect(self, event: Arrived, work: Work, base: BaseWeights) -> None: ...
@@ -98,7 +101,7 @@ class ModelServer:
 
     def aggregate(self, command: Aggregate) -> None:
         if not self.retracing:
-            self.collect(command.tasks)
+            self._collect_for_use(command.tasks)
             mixed = command.tasks if find_combiner(command.rule).lags else ()
             self._store.aggregate(command, [self._bases[task].known() for task in mixed])
         for task in command.tasks:
@@ -111,7 +114,7 @@ class ModelServer:
     def measure(self, command: Measure) -> tuple[float | None, ...]:
         if self._recall is not None:
             return self._recall.measured()
-        self.collect(command.tasks)
+        self._collect_for_use(command.tasks)
         return self._store.measure(command)
 
     def evaluate(self, slot: str) -> tuple[float | None, ...]:
@@ -170,7 +173,12 @@ class ModelServer:
 
     def _put(self, updates: Iterable[tuple[int, Update]]) -> None:
         for task, update in updates:
-            self._store.put(task, update)
+            self._store.put(task, update, trained_here=self._source.trains)
+
+    def _collect_for_use(self, tasks: Sequence[int]) -> None:
+        self.collect(tasks)
+        if self._source.trains:
+            self._store.check_converge(tasks)
 
     def _close(self, task: int) -> None:
         self._bases.pop(task, None)

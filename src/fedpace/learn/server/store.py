@@ -7,12 +7,19 @@ from typing import Any
 from torch import Tensor
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
-from fedpace.core.errors import PeerError, PolicyError
+from fedpace.core.errors import Diverged, PeerError, PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import BatchEstimates, Update, Weights
 from fedpace.learn.model.width import ThinModel
-from fedpace.learn.server.aggregate import aggregate, blend
-from fedpace.learn.server.checks import check_cut, check_effort, check_finite, check_shapes
+from fedpace.learn.server.aggregate import AggregatedUpdate, aggregate, blend
+from fedpace.learn.server.checks import (
+    check_converges,
+    check_cut,
+    check_effort,
+    check_finite,
+    check_shapes,
+    is_finite,
+)
 from fedpace.learn.server.measures import measure
 from fedpace.learn.server.slot import ModelSlot
 from fedpace.learn.server.weigh import AggregationRule, find_places
@@ -53,16 +60,28 @@ class ModelStore:
         """(accuracy, loss) of the slot's current weights."""
         return self._test(self.weights(slot))
 
-    def put(self, task: int, update: Update) -> None:
-        """Keep the update of a task until it is aggregated or discarded."""
+    def put(self, task: int, update: Update, trained_here: bool = False) -> None:
+        """Keep the update of a task until it is aggregated or discarded.
+
+        trained_here: numbers that are not finite are no mistake of a client's; see `check_converge`.
+        """
         if task in self._updates:
             raise PeerError(f"task {task} has sent an update already; one a task is expected")
         check_cut(task, update, self._layout)
         check_effort(task, update)
         check_shapes(task, update, self._cut_layout(update))
-        _, places = find_places(self._layout, update.depth, update.width, self._slims)
-        check_finite(task, update, self.weights().buffers, places)
+        if not trained_here:
+            check_finite(task, update, *self._buffers_of(update))
         self._updates[task] = update
+
+    def check_converge(self, tasks: Sequence[int]) -> None:
+        """Diverged where an update of these, which were trained here, is not finite.
+
+        Asked when they are used: what is trained together with what, or never used, changes no run.
+        """
+        for task in tasks:
+            if task in self._updates:
+                check_converges(task, self._updates[task], *self._buffers_of(self._updates[task]))
 
     def has(self, task: int) -> bool:
         """Tell if the task's update waits here."""
@@ -75,6 +94,7 @@ class ModelStore:
     def aggregate(self, command: Aggregate, bases: Sequence[Weights] = ()) -> None:
         """Use up updates to make the slot's next weights; without tasks nothing changes.
 
+        Diverged where those are not finite: the slot keeps the weights that it had.
         bases: for rule "mix", the weights that each task started from.
         """
         slot = self._slot(command.slot)
@@ -85,7 +105,7 @@ class ModelStore:
         rule = AggregationRule(command.rule, command.missing, self._server.normalise, command.missed)
         lags = [None if base is now else base.params - now.params for base in bases]
         together = aggregate(self._layout, updates, command.weights, rule, lags, self._slims)
-        slot.step(together, command.lr)
+        self._step(slot, together, command.lr)
         for task in command.tasks:
             del self._updates[task]
 
@@ -93,7 +113,7 @@ class ModelStore:
         """Move a slot to the weighted mean of other slots' weights."""
         slot = self._slot(command.slot)
         sources = [self.weights(name) for name in command.sources]
-        slot.step(blend(self._layout, slot.weights, sources, command.weights), None)
+        self._step(slot, blend(self._layout, slot.weights, sources, command.weights), None)
 
     def measure(self, command: Measure) -> tuple[float, ...]:
         """One number per update, see `measures`; the updates stay."""
@@ -123,6 +143,20 @@ class ModelStore:
             server = self._server if name == GLOBAL else ServerSettings()
             self._slots[name] = ModelSlot(self._layout, self._initial, server)
         return self._slots[name]
+
+    def _step(self, slot: ModelSlot, aggregated: AggregatedUpdate, lr: float | None) -> None:
+        before = slot.weights
+        slot.step(aggregated, lr)
+        if not is_finite(slot.weights.params):
+            slot.weights = before
+            raise Diverged(
+                "the server's step makes parameters that are not finite; try smaller learning rates"
+            )
+
+    def _buffers_of(self, update: Update) -> tuple[Tensor, Tensor | slice]:
+        """The global model's buffers, and the places of an update's among them."""
+        _, places = find_places(self._layout, update.depth, update.width, self._slims)
+        return self.weights().buffers, places
 
     def _find(self, tasks: Sequence[int]) -> list[Update]:
         absent = [task for task in tasks if task not in self._updates]

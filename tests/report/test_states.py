@@ -1,0 +1,38 @@
+from fedpace.report.states import all_ended_well, state_cells
+from fedpace.report.table import compare_table, markdown
+
+OVER = {"finished": "6 rounds are over"}
+
+
+def diverged(summary, at_round, **values):
+    reason = f"diverged at round {at_round}: so it was"
+    return summary(diverged=(at_round, 60.0), finished=reason, **values)
+
+
+def unfinished(summary, rounds):
+    return summary(finished=None, clients_per_round=[1] * rounds)
+
+
+def test_runs_that_ended_as_they_were_to_have_no_column(summary):
+    groups = {"a": [summary(**OVER), summary(**OVER)]}
+    assert all_ended_well(groups)
+    assert "state" not in markdown(groups, ())
+
+
+def test_a_cell_says_at_which_round_a_run_diverged_or_how_far_it_is(summary):
+    groups = {
+        "fine": [summary(**OVER)],
+        "wild": [diverged(summary, 7)],
+        "slow": [unfinished(summary, 3)],
+    }
+    assert not all_ended_well(groups)
+    assert state_cells(groups) == ["finished", "diverged\nat round 7", "unfinished\nat round 3"]
+    assert "diverged at round 7" in markdown(groups, ())
+    assert "state" in set(compare_table(groups, ()).columns[0].cells)
+
+
+def test_of_several_seeds_it_counts_them(summary):
+    runs = [diverged(summary, 9), summary(**OVER), diverged(summary, 7)]
+    assert state_cells({"a": runs}) == ["2/3 diverged\n(rounds 7 to 9)"]
+    runs = [diverged(summary, 7), unfinished(summary, 2)]
+    assert state_cells({"a": runs}) == ["1/2 diverged\n(round 7),\n1/2 unfinished\n(round 2)"]

@@ -75,7 +75,7 @@ def test_a_fleet_survives_the_way_to_another_process() -> None:
 def test_a_trace_of_ones_own_is_read_in_the_same_format(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("computation_ms_per_sample,communication_kbps\n10,8\n")
-    fleet = phones(3, file=str(path))
+    fleet = phones(3, file=path, order="drawn")
     assert fleet.sample_s.tolist() == pytest.approx([0.03] * 3)
     assert fleet.down_bytes_s.tolist() == [1000.0] * 3
 
@@ -98,7 +98,7 @@ def test_a_broken_trace_is_refused_by_line_and_reason(
     path = tmp_path / "mine.csv"
     path.write_text(content)
     with pytest.raises(ConfigError, match=rf"mine\.csv.*{complaint}"):
-        phones(file=str(path))
+        phones(file=path, order="drawn")
 
 
 @pytest.mark.parametrize("name", ["training_factor", "speed_scale", "link_scale"])
@@ -106,3 +106,32 @@ def test_a_broken_trace_is_refused_by_line_and_reason(
 def test_scales_that_make_no_sense_are_refused(name: str, wrong: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} is {wrong}"):
         PhonesSettings(**{name: wrong})
+
+
+THREE = "computation_ms_per_sample,communication_kbps\n10,8\n30,80\n20,800\n"
+
+
+def test_rows_as_listed_are_clients_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(THREE)
+    fleet = phones(3, file=path, order="as listed", training_factor=1.0)
+    assert fleet.sample_s.tolist() == pytest.approx([0.01, 0.03, 0.02])
+    assert phones(2, seed=5, file=path, order="as listed").up_bytes_s.tolist() == [1e3, 1e4]
+    with pytest.raises(ConfigError, match="lists 3 devices, but there are 4 clients; set clients to 3"):
+        phones(4, file=path, order="as listed")
+
+
+def test_a_file_that_is_drawn_from_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(THREE)
+    with pytest.warns(UserWarning, match="fleet.file is drawn from at random; set fleet.order"):
+        unsaid = phones(3, file=path)
+    assert np.array_equal(unsaid.sample_s, phones(3, file=path, order="drawn").sample_s)
+
+
+def test_presence_by_client_and_devices_drawn_at_random_must_be_meant(tmp_path: Path) -> None:
+    behaviour = Behaviour(presence="trace", presence_file=tmp_path / "presence.csv")
+    with pytest.raises(ConfigError, match="presence_file speaks of clients by number, but they get"):
+        PhonesSettings(file=tmp_path / "mine.csv", behaviour=behaviour)
+    PhonesSettings(file=tmp_path / "mine.csv", behaviour=behaviour, order="drawn")
+    PhonesSettings(behaviour=behaviour)

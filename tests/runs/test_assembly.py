@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
 from fedpace.core.errors import ConfigError
@@ -16,7 +17,8 @@ CONFIG = {"clients": 2, "policy": "sync", "partition": {"kind": "iid", "min_samp
 
 def assemble(clock, config, out=None, **options):
     folder = None if out is None else RunFolder(out)
-    plans = load_plan(CONFIG | config, None)
+    table = {key: value for key, value in (CONFIG | config).items() if value is not None}
+    plans = load_plan(table, None)
     request = RunRequest(*plans, folder, **{"task": task(), **options})
     if clock == "real":
         return Assembly.served(request)
@@ -59,3 +61,21 @@ def test_a_timing_task_cannot_be_served():
 def test_a_run_in_memory_has_no_folder(clock):
     with pytest.raises(ConfigError, match="this run has no folder"):
         assemble(clock, {}).open_folder()
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_a_number_of_clients_that_is_not_the_tasks_is_refused(clock):
+    divided = task().divided([np.arange(start, 40, 6) for start in range(6)])
+    with pytest.raises(ConfigError, match="clients is 10, but the task is divided among 6 clients"):
+        assemble(clock, {"clients": 10}, task=divided)
+    assert assemble(clock, {"clients": 6}, task=divided).header.run["clients"] == 6
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_where_the_config_says_no_number_of_clients_the_task_does_and_else_it_is_64(clock):
+    divided = task().divided([np.arange(start, 40, 6) for start in range(6)])
+    made = assemble(clock, {"clients": None}, task=divided)
+    assert (made.header.run["clients"], made.policy.context.clients) == (6, 6)
+    simulated = {"task": None, "config": {"clients": None, "task": {"kind": "timing"}}}
+    made = assemble(clock, **(simulated if clock == "virtual" else {"config": {"clients": None}}))
+    assert (made.header.run["clients"], made.policy.context.clients) == (64, 64)

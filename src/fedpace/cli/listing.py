@@ -1,6 +1,6 @@
 """Lists of plugins and settings, read off the settings classes themselves."""
 
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, is_dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.console import Console
@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpace.runs import plugins
-from fedpace.runs.config import Config
+from fedpace.runs.config import Config, keys
 from fedpace.runs.plugins import Group
 
 
@@ -44,7 +44,7 @@ def settings_rows(kind: type[Any], prefix: str = "", given: Any = None) -> list[
     """
     hints = get_type_hints(kind, include_extras=True)
     rows: list[tuple[str, str, str]] = []
-    for item in fields(kind):
+    for item in keys(kind):
         hint, text = _split(hints[item.name])
         default = getattr(given, item.name, _default(item))
         if is_dataclass(hint) and isinstance(hint, type):

@@ -1,6 +1,7 @@
 """Settings of device behaviour: jitter, drift, dropout, presence, free transfers."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from fedpace.core.errors import Allowed, Checked, ConfigError, NonNegative, Positive, between
@@ -28,7 +29,7 @@ class Behaviour(Checked):
     mean_on_s: Annotated[Positive, "on-off: mean seconds that a client stays online"] = 3600.0
     mean_off_s: Annotated[Positive, "on-off: mean seconds that a client stays offline"] = 3600.0
     presence_file: Annotated[
-        str | None, "trace: CSV (or .gz) with client, active_from_s, active_to_s, finish_time_s"
+        Path | None, "trace: CSV (or .gz) with client, active_from_s, active_to_s, finish_time_s"
     ] = None
     latency_s: Annotated[NonNegative, "seconds that every transfer takes besides its bytes"] = 0.0
     free_links: Annotated[bool, "transfers take no time at all"] = False

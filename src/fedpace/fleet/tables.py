@@ -28,6 +28,15 @@ def read_table(path: Traversable, columns: Sequence[str]) -> list[tuple[int, tup
     return rows
 
 
+def check_rows(path: object, rows: int, clients: int) -> None:
+    """ConfigError where a file that lists devices has too few of them."""
+    if rows < clients:
+        raise ConfigError(
+            f"{path} lists {rows} devices, but there are {clients} clients; "
+            f"set clients to {rows} at most, or add rows"
+        )
+
+
 def _number(path: Traversable, line: int, column: str, text: str | None) -> float:
     try:
         return float(text or "")

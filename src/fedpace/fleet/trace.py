@@ -1,12 +1,13 @@
 """Devices from a trace of real phones; `files/README.md` tells the origin of the shipped one."""
 
 import math
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from fedpace.core.errors import Checked, ConfigError, Count, Positive, check
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
 from fedpace.fleet.fleet import Fleet, Floats, build_fleet, one_of
-from fedpace.fleet.tables import read_table
+from fedpace.fleet.tables import check_rows, read_table
 
 BYTES_S_PER_KBPS = 1000 / 8
 
@@ -24,17 +25,30 @@ class PhonesSettings(Checked):
     """A trace of phones, and factors from its numbers to those of training this model."""
 
     file: Annotated[
-        str | None,
-        "CSV (or .gz) with computation_ms_per_sample and communication_kbps; unset: 500 shipped phones",
+        Path | None,
+        "CSV (or .gz) with computation_ms_per_sample (of inference) and communication_kbps; unset: 500 "
+        'shipped phones. Devices of your own, measured in training: kind = "file"',
     ] = None
     training_factor: Annotated[Positive, "time of a training step over that of inference"] = 3.0
     speed_scale: Annotated[Positive, "multiplies seconds a sample: below 1 for a lighter model"] = 1.0
     link_scale: Annotated[Positive, "multiplies bandwidth, down and up"] = 1.0
     behaviour: Annotated[Behaviour, "jitter, drift, dropout, presence"] = STEADY
+    order: Annotated[
+        Literal["drawn", "as listed"] | None,
+        "drawn: clients get random rows, several the same one where there are fewer; as listed: client "
+        "i gets row i; unset: drawn",
+    ] = None
+
+    def _check_rest(self) -> None:
+        if self.file is not None and self.order is None and self.behaviour.presence == "trace":
+            raise ConfigError(
+                "presence_file speaks of clients by number, but they get random rows of file; set "
+                "order to 'as listed', or to 'drawn' if devices and presence are to be independent"
+            )
 
 
 class Phones:
-    """Phones drawn from a trace: without replacement while it has enough, else with.
+    """Phones from a trace, drawn without replacement while it has enough, else with; or as listed.
 
     Down and up have the same bandwidth, since the trace has one number. A client that drifts becomes
     another phone of the trace, in compute and link at once.
@@ -46,11 +60,21 @@ class Phones:
     def build(settings: PhonesSettings, clients: int, seed: int) -> Fleet:
         """A fleet of `clients` phones; the same for the same seed."""
         check("clients", clients, Count)
+        if settings.file is not None and settings.order is None:
+            warnings.warn(
+                "fleet.file is drawn from at random; set fleet.order to 'drawn' to say so, or to "
+                "'as listed' to give client i row i",
+                UserWarning,
+                stacklevel=2,
+            )
         phones = read_capacity(_source(settings.file))
         phones[:, 0] *= settings.training_factor * settings.speed_scale
         phones[:, 1] *= settings.link_scale
         rng = seeds.generator(seed, "fleet.phones")
-        if clients <= len(phones):
+        if settings.order == "as listed":
+            check_rows(settings.file or "the shipped trace", len(phones), clients)
+            chosen = phones[:clients]
+        elif clients <= len(phones):
             chosen = phones[rng.permutation(len(phones))[:clients]]
         else:
             chosen = phones[rng.integers(len(phones), size=clients)]
@@ -71,7 +95,7 @@ def read_capacity(path: Traversable) -> Floats:
     return np.array([values for _, values in rows]) * (1e-3, BYTES_S_PER_KBPS)
 
 
-def _source(file: str | None) -> Traversable:
+def _source(file: Path | None) -> Traversable:
     if file is not None:
         return Path(file)
     return resources.files("fedpace.fleet") / "files" / "device_capacity.csv.gz"

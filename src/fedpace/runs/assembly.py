@@ -5,7 +5,7 @@ Wrong settings show here, before anything is written.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
@@ -45,8 +45,9 @@ class RunRequest:
     def find_task(self) -> "Task | TimingTask":
         if self.task is not None:
             return self.task
-        kind, settings = configs.plugin("tasks", dict(self.config.task), "task")
-        built: Task | TimingTask = kind.build(settings, self.config.clients)
+        config = self.config
+        kind, settings = configs.plugin("tasks", dict(config.task), "task", config.folder)
+        built: Task | TimingTask = kind.build(settings, config.client_count)
         return built
 
     def earlier_profile(self) -> ModelProfile | None:
@@ -79,7 +80,8 @@ class Assembly:
     @classmethod
     def simulated(cls, request: RunRequest, stack: ExitStack) -> Self:
         """For virtual time. stack: whatever the run must leave behind as it was is put there."""
-        config, plan, task = request.config, request.plan, request.find_task()
+        plan, task = request.plan, request.find_task()
+        config = _with_clients(request.config, task)
         learning: Learning | None = None
         samples: Sequence[int]
         if isinstance(task, TimingTask):
@@ -96,11 +98,11 @@ class Assembly:
             learning = sides.Learning(task, config, plan, request.device, timed, stream)
             model = learning.profile
         context = context_of(plan, config.seed, len(samples), model)
-        header = _header(config, plan, context, ("serve",), {"clients": len(samples)})
+        header = _header(config, plan, context, ("serve",), {})
         if request.task is not None:
             header.run["task"] = {"kind": "own", "name": request.task.name}
         policy = plan.kind(plan.settings, context)
-        kind, settings = configs.plugin("fleets", dict(config.fleet), "fleet")
+        kind, settings = configs.plugin("fleets", dict(config.fleet), "fleet", config.folder)
         fleet = kind.build(settings, len(samples), config.seed)
         clients = SimulatedClients(fleet, samples, stream)
         return cls(request, header, policy, None if config.timing_only else learning, clients)
@@ -110,11 +112,15 @@ class Assembly:
         """For real time, whatever carries its messages."""
         from fedpace.runs.learning import Learning
 
-        config, plan, task = request.config, request.plan, request.find_task()
+        plan, task = request.plan, request.find_task()
         if isinstance(task, TimingTask):
             raise ConfigError("a timing task has no model to serve; set [task] to one that has")
+        config = _with_clients(request.config, task)
+        request = replace(request, config=config)
         learning = Learning(task, config, plan, request.device, request.earlier_profile())
-        context = context_of(plan, config.seed, config.clients, learning.profile, config.serve.slack)
+        context = context_of(
+            plan, config.seed, config.client_count, learning.profile, config.serve.slack
+        )
         simulated = ("fleet", "partition", "stream")
         header = _header(config, plan, context, simulated, {"clock": "real"})
         return cls(request, header, plan.kind(plan.settings, context), learning)
@@ -137,6 +143,18 @@ class Assembly:
     ) -> Run:
         stop = self.request.plan.stop
         return Run(session, world, scorer, self.request.config.evaluate, stop, watches)
+
+
+def _with_clients(config: Config, task: "Task | TimingTask") -> Config:
+    """The config with the run's number of clients; ConfigError where it is not the task's."""
+    shares = task.samples if isinstance(task, TimingTask) else task.clients
+    count = config.client_count if shares is None else len(shares)
+    if config.clients not in (None, count):
+        raise ConfigError(
+            f"clients is {config.clients}, but the task is divided among {count} clients; "
+            f"set clients to {count}, or leave it out"
+        )
+    return replace(config, clients=count)
 
 
 def context_of(

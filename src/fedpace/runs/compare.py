@@ -49,7 +49,7 @@ def labels(config: Config) -> list[str]:
         plan = policy_plan(config, label)
         # The real model takes a while, and no setting depends on it.
         stand_in = ModelProfile.even(2, 2).squared(plan.widths)
-        plan.kind(plan.settings, context_of(plan, config.seed, config.clients, stand_in))
+        plan.kind(plan.settings, context_of(plan, config.seed, config.client_count, stand_in))
     return chosen
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -21,9 +21,13 @@ from fedpace.data.streams import StreamSettings
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.remote.settings import ServeSettings
 from fedpace.runs import plugins
+from fedpace.runs.paths import resolve_paths
 
 T = TypeVar("T")
 Table = dict[str, Any]
+DEFAULT_CLIENTS = 64
+NO_KEY: Mapping[str, bool] = {"no_key": True}
+"""Metadata of a field that is no key of a config: not in files, listings and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,10 @@ class Config(Checked):
 
     name: Annotated[str, "heading of tables and figures"] = "run"
     seed: Annotated[int, "all randomness comes from it"] = 0
-    clients: Annotated[Count, "clients in the fleet"] = 64
+    clients: Annotated[
+        Count | None,
+        "clients in the fleet; unset: as many as the task's data is divided among, else 64",
+    ] = None
     policy: Annotated[str, "label in [policies], or name of a policy with its defaults"] = "timelyfl"
     policies: Annotated[
         Mapping[str, Table],
@@ -66,6 +73,13 @@ class Config(Checked):
     budget: Budget = field(default_factory=Budget)
     serve: ServeSettings = field(default_factory=ServeSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
+    folder: Path = field(default=Path(), compare=False, metadata=NO_KEY)
+    """Where relative paths begin: that of the file, the current one where there was none."""
+
+    @property
+    def client_count(self) -> int:
+        """Number of clients where the task does not say it."""
+        return DEFAULT_CLIENTS if self.clients is None else self.clients
 
 
 @dataclass(frozen=True)
@@ -95,6 +109,8 @@ def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[
             raise ConfigError("overrides need a file or a mapping, not a finished config")
         return source
     config = build(Config, _with_costs(read(source, overrides)), "")
+    if not isinstance(source, Mapping):
+        config = replace(config, folder=Path(source).absolute().parent)
     for label in config.policies:
         policy_plan(config, label)
     return config
@@ -160,25 +176,35 @@ def policy_plan(config: Config, label: str) -> PolicyPlan:
     return PolicyPlan(label, use, kind, settings, train, server, stop, budget)
 
 
-def plugin(group: Literal["tasks", "fleets"], table: Table, where: str) -> tuple[Any, Any]:
-    """The class that `kind` names, and its settings from the rest of the table."""
+def keys(kind: Any) -> "list[Field[Any]]":
+    """Fields of settings that are keys of a config."""
+    return [item for item in fields(kind) if not item.metadata.get("no_key")]
+
+
+def plugin(
+    group: Literal["tasks", "fleets"], table: Table, where: str, folder: Path = Path()
+) -> tuple[Any, Any]:
+    """The class that `kind` names, and its settings from the rest of the table.
+
+    folder: where relative paths begin, those of fields of the type `Path`.
+    """
     rest = dict(table)
     if "kind" not in rest:
         raise ConfigError(f"[{where}] has no kind; set it to one of {', '.join(plugins.names(group))}")
     kind = plugins.load(group, rest.pop("kind"))
-    return kind, build(kind.Settings, rest, where)
+    return kind, resolve_paths(build(kind.Settings, rest, where), folder)
 
 
 def plain(settings: Any) -> Any:
     """Settings as values that JSON and TOML have; what is None is left out."""
     if is_dataclass(settings) and not isinstance(settings, type):
-        pairs = ((item.name, getattr(settings, item.name)) for item in fields(settings))
+        pairs = ((item.name, getattr(settings, item.name)) for item in keys(settings))
         return {name: plain(value) for name, value in pairs if value is not None}
     if isinstance(settings, Mapping):
         return {key: plain(value) for key, value in settings.items()}
     if isinstance(settings, (tuple, list)):
         return [plain(value) for value in settings]
-    return settings
+    return str(settings) if isinstance(settings, Path) else settings
 
 
 def _read(path: Path) -> Table:
@@ -265,13 +291,15 @@ def _merged(base: Any, table: Any) -> Any:
 def _check_keys(kind: type[Any], table: Any, where: str) -> None:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where or 'the config'} is {table!r}; expected a table")
-    known = [item.name for item in fields(kind)]
+    known, hints = [item.name for item in keys(kind)], get_type_hints(kind)
     for key, value in table.items():
         if key not in known:
             raise ConfigError(
                 f"unknown key {_join(where, key)!r}{nearest(str(key), known)}; "
                 f"known are {', '.join(known) if known else 'none'}"
             )
+        if value == "" and Path in (hints[key], *get_args(hints[key])):
+            raise ConfigError(f"{_join(where, key)} is empty; name a file or folder, or leave it out")
         _check_finite(value, _join(where, key))
     for name, inner, own in _tables(kind, table):
         _check_keys(inner, own, _join(where, name))

@@ -133,7 +133,7 @@ async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
     ]
     _on_signals(world.stop)
     endpoint.on_ready(port)
-    log.info("listening on %s:%d for %d clients", address.rpartition(":")[0], port, config.clients)
+    log.info("listening on %s:%d for %d clients", address.rpartition(":")[0], port, config.client_count)
     reason: str | None = None
     try:
         try:

@@ -29,7 +29,7 @@ def divide(task: Task, config: Config) -> tuple[Task, Sequence[int], Stream | No
                 f"a {division.kind} partition needs one class a sample, but targets are "
                 f"{labels.dtype} of shape {labels.shape}; use partition.kind 'iid', or give clients"
             )
-        task = task.divided(partition(labels, config.clients, division, config.seed))
+        task = task.divided(partition(labels, config.client_count, division, config.seed))
     shares = Shares.from_arrays(task.clients or ())
     samples = array("q", shares.sizes.tobytes())
     stream = make_stream(config.stream, samples, config.seed)

@@ -36,7 +36,7 @@ class ServedRun:
         self.train_settings = json.dumps(configs.plain(self.plan.train))
         model_bytes = assembly.header.context.model.total_bytes
         self.most_bytes = most = self.config.serve.most_bytes or 2 * model_bytes + (1 << 20)
-        self.spool = Spool(self.folder.spool, most, (2 * self.config.clients + 2) * most)
+        self.spool = Spool(self.folder.spool, most, (2 * self.config.client_count + 2) * most)
         norm_bound, widths = self.config.serve.norm_bound, self.plan.widths
         self.updates = ReceivedUpdates(self.spool, norm_bound, widths)
         self.models = self.learning.models(self.updates)
@@ -46,7 +46,7 @@ class ServedRun:
     def connect(self, transport: ClientTransport) -> RemoteWorld:
         """The world, whose clients are reached by this transport."""
         self.world = RemoteWorld(
-            self.config.clients,
+            self.config.client_count,
             self.config.serve,
             self.models,
             self.spool,

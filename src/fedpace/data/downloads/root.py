@@ -9,7 +9,7 @@ from fedpace.data.downloads.catalogue import find_dataset
 VARIABLE = "FEDPACE_DATA"
 
 
-def data_root(setting: str | None) -> Path:
+def data_root(setting: str | Path | None) -> Path:
     """The folder that the setting names, else $FEDPACE_DATA, else one in the user's cache."""
     if setting is not None:
         if not setting:
@@ -23,7 +23,7 @@ def data_root(setting: str | None) -> Path:
     return base / "fedpace" / "data"
 
 
-def find_dataset_folder(name: str, setting: str | None) -> Path:
+def find_dataset_folder(name: str, setting: str | Path | None) -> Path:
     """The folder of a dataset all of whose files are there; whether they are right is not looked at."""
     dataset, root = find_dataset(name), data_root(setting)
     for form in dataset.forms:
@@ -37,7 +37,7 @@ def find_dataset_folder(name: str, setting: str | None) -> Path:
     )
 
 
-def _expanded(folder: str) -> Path:
+def _expanded(folder: str | Path) -> Path:
     try:
         return Path(folder).expanduser()
     except RuntimeError as error:

@@ -26,12 +26,12 @@ ROOT = "folder that holds the dataset's own folder; else FEDPACE_DATA, else the 
 class FashionMnistSettings(Checked):
     model: Annotated[str, MODEL] = "cnn"
     full: Annotated[bool, "the whole set from the data root instead of the shipped part"] = False
-    root: Annotated[str | None, f"with full: {ROOT}"] = None
+    root: Annotated[Path | None, f"with full: {ROOT}"] = None
 
     def _check_rest(self) -> None:
         if self.root is not None and not self.full:
             raise ConfigError(
-                f"root is {self.root!r}, but full is false, and the shipped part has no root; "
+                f"root is {str(self.root)!r}, but full is false, and the shipped part has no root; "
                 "set full to true or leave root out"
             )
 
@@ -52,7 +52,7 @@ class FashionMnist:
 
 @dataclass(frozen=True, slots=True)
 class MnistSettings:
-    root: Annotated[str | None, ROOT] = None
+    root: Annotated[Path | None, ROOT] = None
     model: Annotated[str, MODEL] = "mnist-cnn"
 
 
@@ -69,7 +69,7 @@ class Mnist:
 
 @dataclass(frozen=True, slots=True)
 class Cifar10Settings:
-    root: Annotated[str | None, ROOT] = None
+    root: Annotated[Path | None, ROOT] = None
     model: Annotated[str, MODEL] = "resnet18"
 
 
@@ -89,7 +89,7 @@ class Cifar10:
 
 @dataclass(frozen=True, slots=True)
 class IdxSettings:
-    folder: Annotated[str, "folder with the four files of MNIST, Fashion-MNIST or the like"]
+    folder: Annotated[Path, "folder with the four files of MNIST, Fashion-MNIST or the like"]
     model: Annotated[str, MODEL] = "cnn"
 
 

@@ -39,11 +39,11 @@ class TorchTrainee:
         self._threads = threads
         self._clock = clock
         model = task.model()
-        self._digest = layout_digest(Layout.trace(model, task.train[0][:2]), model)
+        self._digest = layout_digest(Layout.trace(model, task.train.first(2)[0]), model)
 
     @property
     def samples(self) -> int:
-        return len(self._task.train[0])
+        return len(self._task.train)
 
     @property
     def model(self) -> str:

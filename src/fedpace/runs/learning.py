@@ -4,7 +4,8 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedpace.core.errors import ConfigError
+import numpy as np
+
 from fedpace.core.model import ModelProfile
 from fedpace.data.partition import partition
 from fedpace.data.shares import Shares
@@ -23,18 +24,19 @@ from fedpace.runs.config import Config, PolicyPlan
 def divide(task: Task, config: Config) -> tuple[Task, Sequence[int], Stream | None]:
     """The task divided among a simulated run's clients, their samples, and how those arrive."""
     if task.clients is None:
-        labels, division = task.train[1].numpy(), config.partition
-        if division.kind != "iid" and (labels.ndim != 1 or labels.dtype.kind != "i"):
-            raise ConfigError(
-                f"a {division.kind} partition needs one class a sample, but targets are "
-                f"{labels.dtype} of shape {labels.shape}; use partition.kind 'iid', or give clients"
-            )
+        division, instead = config.partition, "use partition.kind 'iid', or give clients"
+        labels = np.zeros(len(task.train), dtype=np.int64)  # an iid partition does not look at them
+        if division.kind != "iid":
+            labels = task.train.class_labels(f"a {division.kind} partition", instead)
         task = task.divided(partition(labels, config.client_count, division, config.seed))
     shares = Shares.from_arrays(task.clients or ())
     samples = array("q", shares.sizes.tobytes())
     stream = make_stream(config.stream, samples, config.seed)
     if stream is not None and not task.ordered:
-        labels, content = task.train[1].numpy(), stream.settings.content
+        labels, content = np.zeros(len(task.train), dtype=np.int64), stream.settings.content
+        if content == "continuous":
+            instead = "use stream.content 'iid'"
+            labels = task.train.class_labels("a continuous stream", instead)
         task = task.divided(order_of_arrival(shares, labels, content, config.seed))
     return task, samples, stream
 

@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+
+from fedpace.learn.tree import Tree, call, count_rows, map_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,13 @@ class _Recorder:
         self._tick += 1
 
 
-def record_calls(model: nn.Module, inputs: Tensor) -> dict[str, ModuleCalls]:
+def record_calls(model: nn.Module, inputs: Tree) -> dict[str, ModuleCalls]:
     """Calls of every module that a training-mode pass over `inputs` runs, by module name.
 
     Parameters, persistent buffers, modes and the global generator are left as they were.
     """
-    if len(inputs) == 1:  # batch normalisation refuses to train on one value a channel
-        inputs = torch.cat([inputs, inputs])
+    if count_rows(inputs) == 1:  # batch normalisation refuses to train on one value a channel
+        inputs = map_tree(lambda one: torch.cat([one, one]), inputs)
     kept = model.state_dict().keys()
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if name in kept}
     modes = [(module, module.training) for module in model.modules()]
@@ -67,7 +69,7 @@ def record_calls(model: nn.Module, inputs: Tensor) -> dict[str, ModuleCalls]:
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             model.train()
-            model(inputs)
+            call(model, inputs)
             for name, buffer in model.named_buffers():
                 if name in buffers:
                     buffer.copy_(buffers[name])

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fedpace.learn.model.calls import ModuleCalls, record_calls
 from fedpace.learn.model.owners import check, layer_of, owned_params, place_of
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.tree import Tree
 
 
 class VectorOffsets(NamedTuple):
@@ -56,7 +57,7 @@ class Layout:
     constants: dict[str, Tensor]
 
     @classmethod
-    def trace(cls, model: nn.Module, inputs: Tensor) -> Self:
+    def trace(cls, model: nn.Module, inputs: Tree) -> Self:
         """The layout of `model`, found by one forward pass over `inputs`; the model stays as it is."""
         check(model)
         calls = record_calls(model, inputs)

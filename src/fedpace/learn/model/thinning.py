@@ -18,6 +18,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
 from fedpace.learn.model.layers import Layout
+from fedpace.learn.tree import Tree, call
 
 NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 SUPPORTED = (
@@ -75,7 +76,7 @@ class Thinner:
         ]
         self._at = "its inputs"
 
-    def run(self, inputs: Tensor) -> None:
+    def run(self, inputs: Tree) -> None:
         """Thin all modules that a pass over `inputs` calls; the model is in eval mode afterwards."""
         seen: set[str] = set()
 
@@ -91,7 +92,7 @@ class Thinner:
         ]
         try:
             with torch.no_grad():
-                self._model.eval()(inputs)
+                call(self._model.eval(), inputs)
         except ConfigError:
             raise
         except Exception as error:  # whatever a forward pass may raise

@@ -29,6 +29,7 @@ from fedpace.core.errors import ConfigError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.thinning import NORMS, SUPPORTED, Thinner, check_modules
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.tree import Tree, call, map_tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ class ThinModel:
         )
 
 
-def slim(model: nn.Module, layout: Layout, inputs: Tensor, width: float) -> ThinModel:
+def slim(model: nn.Module, layout: Layout, inputs: Tree, width: float) -> ThinModel:
     """The thinner `model` with its weights, found by a forward pass; the model stays as it is.
 
     width: the share r of the channels, in (0, 1]; 1 gives the model itself.
@@ -111,7 +112,7 @@ def _is_channels_last(param: Tensor) -> bool:
     return param.ndim == 4 and not flat and param.is_contiguous(memory_format=torch.channels_last)
 
 
-def _check_wiring(made: ThinModel, layout: Layout, model: nn.Module, inputs: Tensor) -> None:
+def _check_wiring(made: ThinModel, layout: Layout, model: nn.Module, inputs: Tree) -> None:
     """Refuse a model in which leading channels do not meet, as behind a concatenation.
 
     The full model with zeros for all that the thin one does not hold must give the same answers.
@@ -126,16 +127,18 @@ def _check_wiring(made: ThinModel, layout: Layout, model: nn.Module, inputs: Ten
     )
     every = torch.zeros(layout.start(0).params)
     every[made.params] = some
-    now, batch = layout.read(model), inputs
-    if inputs.is_floating_point():
-        batch = torch.rand(inputs.shape, generator=draw).to(inputs)
+    now = layout.read(model)
+    batch = map_tree(
+        lambda one: torch.rand(one.shape, generator=draw).to(one) if one.is_floating_point() else one,
+        inputs,
+    )
     whole = copy.deepcopy(model).eval()
     layout.bind(whole).load(Weights(every, now.buffers, now.counters))
     made.layout.bind(made.model).load(Weights(some, made.take(now).buffers, now.counters))
     answers = []
     for one in (whole, made.model.eval()):
         with _without_statistics(one):
-            answers.append(tree_leaves(one(batch)))
+            answers.append(tree_leaves(call(one, batch)))
     if not all(
         one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, equal_nan=True)
         for one, other in zip(*answers, strict=True)

@@ -1,13 +1,14 @@
 """Accuracy and loss of weights on a task's test samples."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.device import at_work, open_device, place
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.tasks.task import Task
+from fedpace.learn.tree import call, count_rows
 
 
 class Evaluator:
@@ -22,7 +23,7 @@ class Evaluator:
         self._device = open_device(device)
         self._model = place(model.eval(), self._device)
         self._bound = layout.bind(self._model)
-        self._samples = [one.to(self._device) for one in task.test]
+        self._samples = task.test.on(self._device)
 
     def __call__(self, weights: Weights) -> tuple[float, float]:
         """The share of correct answers, and the mean loss a sample."""
@@ -30,17 +31,16 @@ class Evaluator:
         answers = 0
         sizes, correct, losses = [], [], []
         with at_work(self._device), torch.inference_mode():
-            batches = (one.split(self._batch_size) for one in self._samples)
-            for batch, truth in zip(*batches, strict=True):
-                outputs = self._model(batch)
+            for batch, truth in self._samples.batches(self._batch_size):
+                outputs = call(self._model, batch)
                 hits = self._task.accuracy(outputs, truth)
-                if hits.shape != truth.shape:
+                if isinstance(truth, Tensor) and hits.shape != truth.shape:
                     raise ConfigError(
                         f"accuracy gives shape {tuple(hits.shape)} for targets of shape "
                         f"{tuple(truth.shape)}; give one that says for each if it is right"
                     )
                 answers += hits.numel()
-                sizes.append(len(batch))
+                sizes.append(count_rows(batch))
                 # Read at the end: a GPU would be waited for each time.
                 correct.append(hits.sum())
                 losses.append(self._task.loss(outputs, truth))

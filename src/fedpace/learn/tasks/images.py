@@ -107,5 +107,6 @@ def image_task(name: str, model: str, data: Dataset) -> Task:
     """A task from images and labels, and a model by name; its loss is cross entropy but for `svm`."""
     _, channels, *side = data.train_x.shape
     build = partial(build_model, model, channels, data.classes, tuple(side))
-    task = Task(build, (data.train_x, data.train_y), (data.test_x, data.test_y), name=name)
+    train, test = (data.train_x, data.train_y), (data.test_x, data.test_y)
+    task = Task(build, train, test, name=name, scale=1 / 255)
     return replace(task, loss=svm_loss, accuracy=svm_hits) if model == "svm" else task

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from statistics import median
 
 import torch
-from torch import Tensor
 
 from fedpace.learn.memory import keep_freed_memory
 from fedpace.learn.model.layers import BoundModel
+from fedpace.learn.samples.samples import Batch
 from fedpace.learn.train.trainable import TrainableModel
 
 Now = Callable[[], float]
@@ -18,7 +18,7 @@ _LEAST_TURNS, _LEAST_S = 7, 0.5  # steps of small models are short, and many of 
 
 
 def clock(
-    body: TrainableModel, forward: Callable[[], None], batch: tuple[Tensor, Tensor]
+    body: TrainableModel, forward: Callable[[], None], batch: Batch
 ) -> tuple[list[float], list[float]]:
     """Seconds of each layer's forward pass, and those of a step at every depth from 0.
 
@@ -64,7 +64,7 @@ def _clock() -> Now:
 
 
 def _turn(
-    body: TrainableModel, forward: Callable[[], None], batch: tuple[Tensor, Tensor], now: Now
+    body: TrainableModel, forward: Callable[[], None], batch: Batch, now: Now
 ) -> tuple[list[float], list[float]]:
     """Seconds of a step at every depth, and of each layer's forward pass."""
     with body.cut(0):
@@ -80,7 +80,7 @@ def _shares(seconds: Sequence[float]) -> list[float]:
     return [one / total for one in seconds]
 
 
-def _step(body: TrainableModel, depth: int, batch: tuple[Tensor, Tensor], now: Now) -> float:
+def _step(body: TrainableModel, depth: int, batch: Batch, now: Now) -> float:
     """Seconds of a task's second step: the first has to make the optimiser's state."""
     body.begin(0.0)  # the optimiser's work without its effect
     with body.steps.on(body.cut(depth)) as step:

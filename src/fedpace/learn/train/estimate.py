@@ -13,12 +13,13 @@ from fedpace.learn.device import drawing
 from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.model.weights import BatchEstimates, Weights
 from fedpace.learn.train.steps import Loss
+from fedpace.learn.tree import Tree, call, count_rows, device_of, split_rows
 
 _CHUNKS = 16
 
 
 def estimate(
-    bound: BoundModel, loss: Loss, inputs: Tensor, targets: Tensor, old: Weights
+    bound: BoundModel, loss: Loss, inputs: Tree, targets: Tree, old: Weights
 ) -> tuple[BatchEstimates, Tensor]:
     """Estimates at `old`, and between it and what the model holds now, w; the model stays as it is.
 
@@ -32,7 +33,7 @@ def estimate(
     modes = [(module, module.training) for module in bound.model.modules()]
     bound.model.eval()
     try:
-        with drawing(inputs.device):  # there are models that draw in eval mode
+        with drawing(device_of(inputs)):  # there are models that draw in eval mode
             bound.load(old)
             before, here = _loss_at(bound, loss, inputs, targets)
             noise = _noise(bound, loss, inputs, targets)
@@ -50,13 +51,13 @@ def estimate(
     return BatchEstimates(_norm(here), noise, smoothness, float(before), change, slope), here
 
 
-def _loss_at(bound: BoundModel, loss: Loss, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _loss_at(bound: BoundModel, loss: Loss, inputs: Tree, targets: Tree) -> tuple[Tensor, Tensor]:
     """Mean loss at the weights that the model holds, and its gradient.
 
     Both are float64; the gradient is flat, and zero for parameters that are not used.
     """
     params = bound.params(bound.layout.depth)
-    value = loss(bound.model(inputs), targets)
+    value = loss(call(bound.model, inputs), targets)
     found: tuple[Tensor | None, ...] = (None,) * len(params)
     if value.requires_grad:
         found = torch.autograd.grad(value, params, allow_unused=True)
@@ -67,19 +68,20 @@ def _loss_at(bound: BoundModel, loss: Loss, inputs: Tensor, targets: Tensor) -> 
     return value.detach().double(), torch.cat(each)
 
 
-def _noise(bound: BoundModel, loss: Loss, inputs: Tensor, targets: Tensor) -> float:
+def _noise(bound: BoundModel, loss: Loss, inputs: Tree, targets: Tree) -> float:
     """Root of the variance of a sample's gradient, from the means of equal chunks of the batch.
 
     The mean of s samples has a share 1/s of the variance of one: sigma^2 = s * sum_c |g_c - mean|^2 /
     (C - 1) is without bias. Samples that fill no chunk are left out. Means and squares are carried on
     from chunk to chunk (Welford), which takes the memory of two gradients.
     """
-    chunks = min(_CHUNKS, len(inputs))
+    samples = count_rows(inputs)
+    chunks = min(_CHUNKS, samples)
     if chunks < 2:
         return math.nan
-    size = len(inputs) // chunks
-    parts = zip(torch.split(inputs, size)[:chunks], torch.split(targets, size)[:chunks], strict=True)
-    mean, squares = torch.zeros((), dtype=torch.float64, device=inputs.device), 0.0
+    size = samples // chunks
+    parts = zip(split_rows(inputs, size)[:chunks], split_rows(targets, size)[:chunks], strict=True)
+    mean, squares = torch.zeros((), dtype=torch.float64, device=device_of(inputs)), 0.0
     for number, (some, wanted) in enumerate(parts, 1):
         _, gradient = _loss_at(bound, loss, some, wanted)
         away = gradient - mean

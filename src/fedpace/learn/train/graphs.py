@@ -1,4 +1,4 @@
-"""Training steps as CUDA graphs: captured once for each part and batch size, then replayed.
+"""Training steps as CUDA graphs: captured once for each part and shape of batches, then replayed.
 
 A small model's step is dozens of kernels of microseconds, and Python cannot launch them as quickly as
 a GPU runs them; a graph is one launch. It holds the addresses of all that it reads and writes: batches
@@ -6,7 +6,7 @@ are copied into tensors of its own, and the optimiser's state is set back to zer
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -16,9 +16,11 @@ from torch.optim import Optimizer
 
 from fedpace.core.errors import FedpaceError
 from fedpace.learn.device import drawing
+from fedpace.learn.samples.samples import Batch
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.reused_optimisers import ReusedOptimisers, capturable
-from fedpace.learn.train.steps import Batch, Loss, ModelPart, Step, Steps, step
+from fedpace.learn.train.steps import Loss, ModelPart, Step, Steps, step
+from fedpace.learn.tree import Tree, count_rows, leaves, map_tree, shapes_of
 
 
 class CannotCapture(FedpaceError):
@@ -64,7 +66,7 @@ class GraphSteps:
         self._model, self._loss, self._optimisers = model, loss, optimisers
         self._capture: Capture | None = capture
         self._device = device
-        self._graphs: dict[tuple[type[ModelPart], int, int], Step | None] = {}
+        self._graphs: dict[tuple[type[ModelPart], int, Hashable], Step | None] = {}
 
     def begin(self, lr: float) -> None:
         self._optimisers.reset()
@@ -74,8 +76,8 @@ class GraphSteps:
         with part:
             yield partial(self._step, part, self._optimisers.at(part))
 
-    def _step(self, part: ModelPart, optimiser: Optimizer, inputs: Tensor, targets: Tensor) -> None:
-        key = (type(part), part.depth, len(inputs))
+    def _step(self, part: ModelPart, optimiser: Optimizer, inputs: Tree, targets: Tree) -> None:
+        key = (type(part), part.depth, shapes_of((inputs, targets)))
         if key not in self._graphs:
             self._graphs[key] = self._captured(part, optimiser, inputs, targets)
         graph = self._graphs[key]
@@ -85,11 +87,11 @@ class GraphSteps:
             graph(inputs, targets)
 
     def _captured(
-        self, part: ModelPart, optimiser: Optimizer, inputs: Tensor, targets: Tensor
+        self, part: ModelPart, optimiser: Optimizer, inputs: Tree, targets: Tree
     ) -> Step | None:
-        if self._capture is None or len(inputs) == 1:
+        if self._capture is None or count_rows(inputs) == 1:
             return None
-        own = inputs.clone(), targets.clone()
+        own = map_tree(Tensor.clone, (inputs, targets))
         try:
             with self._kept():
                 replay = self._capture(lambda: step(self._model, self._loss, part, optimiser, *own))
@@ -115,10 +117,10 @@ class GraphSteps:
                     tensor.copy_(copy)
 
 
-def _replay(replay: Callable[[], None], own: Batch, inputs: Tensor, targets: Tensor) -> None:
+def _replay(replay: Callable[[], None], own: Batch, inputs: Tree, targets: Tree) -> None:
     """Make a captured step, which reads tensors of its own."""
-    own[0].copy_(inputs)
-    own[1].copy_(targets)
+    for into, values in zip(leaves(own), leaves((inputs, targets)), strict=True):
+        into.copy_(values)
     replay()
 
 

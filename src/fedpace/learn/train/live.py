@@ -21,12 +21,12 @@ from fedpace.learn.device import open_device
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.samples.samples import Batch
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.live_task import Clock, LiveTask
 from fedpace.learn.train.orders import LiveResult, TaskOpening, TaskOrders
 from fedpace.learn.train.profile import profile
-from fedpace.learn.train.steps import Batch
 from fedpace.learn.train.trainable import TrainableModel
 from fedpace.learn.train.trainer import Trainer
 
@@ -52,7 +52,7 @@ class LiveTrainer:
         self.client = client
         self._trainer = Trainer(task, settings, seed, device)
         self._device = open_device(device)
-        self._own = np.arange(len(task.train[0]))
+        self._own = np.arange(len(task.train))
         self._profile = self._counted() if profile is None else profile
         if self._profile.depth != self.layout.depth:
             raise ConfigError(
@@ -172,5 +172,5 @@ class LiveTrainer:
     def _counted(self, *widths: float) -> ModelProfile:
         # The first and the last sample, because one alone has no batch statistics.
         trainer, task = self._trainer, self._trainer.task
-        inputs, targets = (one[[0, -1]] for one in task.train)
+        inputs, targets = task.train.take(np.array([0, len(task.train) - 1]))
         return profile(trainer.new_model(), trainer.layout, inputs, targets, task.loss, "flops", widths)

@@ -11,9 +11,11 @@ from fedpace.core.commands import TOLERANCE, Work
 from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.model.stopped import backward_until
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.samples.samples import Batch
 from fedpace.learn.train.orders import TaskOpening, TaskOrders
-from fedpace.learn.train.steps import Batch, Step
+from fedpace.learn.train.steps import Step
 from fedpace.learn.train.trainable import TrainableModel
+from fedpace.learn.tree import count_rows
 
 Clock = Callable[[], float]
 
@@ -122,7 +124,7 @@ class LiveTask:
         self._count(batch, self.depth, began_at)
 
     def _count(self, batch: Batch, depth: int, began_at: float) -> None:
-        samples = len(batch[0])
+        samples = count_rows(batch[0])
         self.times.note(depth, samples, self._clock() - began_at)
         self.last = batch
         self.steps += 1

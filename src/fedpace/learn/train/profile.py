@@ -26,6 +26,7 @@ from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.clocked import clock, entering
 from fedpace.learn.train.steps import Loss
 from fedpace.learn.train.trainable import TrainableModel
+from fedpace.learn.tree import Tree, call, split_rows
 
 ProfileMethod = Literal["flops", "clock", "ideal", "even"]
 
@@ -33,8 +34,8 @@ ProfileMethod = Literal["flops", "clock", "ideal", "even"]
 def profile(
     model: nn.Module,
     layout: Layout,
-    inputs: Tensor,
-    targets: Tensor,
+    inputs: Tree,
+    targets: Tree,
     loss: Loss,
     method: ProfileMethod = "flops",
     widths: Sequence[float] = (),
@@ -53,7 +54,11 @@ def profile(
             made = _measured(
                 bound, _Batch(model, inputs, targets, loss), method, settings or TrainSettings()
             )
-            thinner = _widths(bound, inputs[:2], targets[:2], loss, widths) if widths else ()
+            thinner = (
+                _widths(bound, split_rows(inputs, 2)[0], split_rows(targets, 2)[0], loss, widths)
+                if widths
+                else ()
+            )
             return replace(made, widths=tuple(thinner))
     finally:
         bound.load(before)
@@ -76,7 +81,7 @@ def _measured(
 
 
 def _widths(
-    bound: BoundModel, inputs: Tensor, targets: Tensor, loss: Loss, shares: Sequence[float]
+    bound: BoundModel, inputs: Tree, targets: Tree, loss: Loss, shares: Sequence[float]
 ) -> Iterator[Width]:
     """Bytes of thinner models, and the operations of their steps over those of a full one."""
 
@@ -94,15 +99,15 @@ def _widths(
 class _Batch:
     """One batch and what is done with it."""
 
-    def __init__(self, model: nn.Module, inputs: Tensor, targets: Tensor, loss: Loss) -> None:
+    def __init__(self, model: nn.Module, inputs: Tree, targets: Tree, loss: Loss) -> None:
         self.model, self.inputs, self.targets, self.loss = model, inputs, targets, loss
 
     def forward(self) -> None:
         with torch.no_grad():
-            self.loss(self.model(self.inputs), self.targets)
+            self.loss(call(self.model, self.inputs), self.targets)
 
     def backward(self) -> None:
-        value = self.loss(self.model(self.inputs), self.targets)
+        value = self.loss(call(self.model, self.inputs), self.targets)
         if value.requires_grad:
             torch.autograd.backward(value)
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fedpace.learn.samples.samples import Batch
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
+from fedpace.learn.tree import Tree, call, count_rows
 
-Batch = tuple[Tensor, Tensor]
-"""Inputs and targets."""
-Step = Callable[[Tensor, Tensor], None]
+Step = Callable[[Tree, Tree], None]
 """Makes one training step, on a batch's inputs and targets."""
-Loss = Callable[[Any, Tensor], Tensor]
+Loss = Callable[[Any, Any], Tensor]
 Backward = Callable[[Tensor], None]
 """Propagates a loss back through the model."""
 
@@ -83,13 +83,13 @@ def step(
     loss: Loss,
     part: ModelPart,
     optimiser: Optimizer,
-    inputs: Tensor,
-    targets: Tensor,
+    inputs: Tree,
+    targets: Tree,
     backward: Backward | None = None,
 ) -> None:
     """One step; the part must be entered. backward: in place of the pass to the part's goals."""
-    with part.lone_sample() if len(inputs) == 1 else nullcontext():
-        value = loss(model(inputs), targets)
+    with part.lone_sample() if count_rows(inputs) == 1 else nullcontext():
+        value = loss(call(model, inputs), targets)
     if value.requires_grad:  # not so where the loss uses none of the trained layers
         optimiser.zero_grad()
         if backward is None:

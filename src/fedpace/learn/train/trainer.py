@@ -15,19 +15,21 @@ from fedpace.core.model import ModelProfile
 from fedpace.core.policy import step_size
 from fedpace.core.random.keyed import generator, torch_seed
 from fedpace.data.streams import Stream
-from fedpace.learn.device import at_work, drawing, open_device, upload
+from fedpace.learn.device import at_work, drawing, open_device
 from fedpace.learn.memory import keep_freed_memory
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.model.width import ThinModel, slim
+from fedpace.learn.samples.samples import Batch, Samples
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.estimate import estimate
 from fedpace.learn.train.job import Job
 from fedpace.learn.train.optimiser import check_optimiser, effort
 from fedpace.learn.train.profile import ProfileMethod, profile
-from fedpace.learn.train.steps import Batch, train
+from fedpace.learn.train.steps import train
 from fedpace.learn.train.trainable import TrainableModel
+from fedpace.learn.tree import split_rows
 
 __all__ = ["Job", "TrainSettings", "Trainer", "Update"]
 
@@ -58,9 +60,9 @@ class Trainer:
         self.stream = stream
         self._device = open_device(device)
         model = self.new_model()
-        self.layout = Layout.trace(model, task.train[0][:2])
+        self.layout = Layout.trace(model, task.train.first(2)[0])
         self._initial = self.layout.read(model)
-        self._samples = [one.to(self._device) for one in task.train]
+        self._samples: Samples = task.train.on(self._device)
         self._whole = TrainableModel(model, self.layout, task.loss, settings, self._device)
         self._thin: dict[float, TrainableModel] = {}
         self._held: tuple[Weights, Weights] | None = None
@@ -85,13 +87,13 @@ class Trainer:
         found on the CPU, whatever trains: a run's times do not depend on the device.
         """
         samples = self.settings.batch_size if method == "clock" else 2
-        inputs, targets = (one[:samples] for one in self.task.train)
+        inputs, targets = self.task.train.first(samples)
         model, loss = self.new_model(), self.task.loss
         return profile(model, self.layout, inputs, targets, loss, method, widths, self.settings)
 
     def slim(self, width: float) -> ThinModel:
         """The model with a share of its channels, on the CPU and at its initial weights."""
-        return slim(self.new_model(), self.layout, self.task.train[0][:2], width)
+        return slim(self.new_model(), self.layout, self.task.train.first(2)[0], width)
 
     def run(self, job: Job, weights: Weights) -> Update:
         """Train from the full model's `weights`; the update carries the last `depth` layers.
@@ -200,12 +202,11 @@ class Trainer:
 
     def gather(self, places: np.ndarray) -> Batch:
         """Samples of the task, on the device."""
-        return self.pick(upload(torch.from_numpy(places), self._device))
+        return self._samples.take(places)
 
     def pick(self, places: Tensor) -> Batch:
         """Samples of the task, by places that are on the device."""
-        inputs, targets = (one.index_select(0, places) for one in self._samples)
-        return inputs, targets
+        return self._samples.pick(places)
 
     def _here(self, weights: Weights) -> Weights:
         """The weights on the device; those of one round, from which many tasks start, come once."""
@@ -219,13 +220,18 @@ class Trainer:
         """All batches of a job: every epoch in its own keyed order, its last batch may be short."""
         left = job.result.steps
         for order in self.epochs(job.client, job.task, self.samples(job)):
-            inputs, targets = self.gather(order[: left * job.batch_size])
-            size = job.batch_size
-            for pair in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
-                yield pair
+            for batch in self._epoch(order[: left * job.batch_size], job.batch_size):
+                yield batch
                 left -= 1
             if left <= 0:
                 return
+
+    def _epoch(self, places: np.ndarray, size: int) -> Iterator[Batch]:
+        """Batches of an epoch: of one gathering where samples are in memory, else read one by one."""
+        if not self._samples.resident:
+            return map(self.gather, np.split(places, range(size, len(places), size)))
+        inputs, targets = self.gather(places)
+        return zip(split_rows(inputs, size), split_rows(targets, size), strict=True)
 
 
 def _train(

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from fedpace.learn.many.stacks.stack import IGNORED
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.train.trainer import Trainer
+from fedpace.learn.tree import Tree
 
 Kind = Literal["relu", "tanh", "sigmoid"]
 
@@ -96,9 +97,11 @@ class DenseChain:
 
 
 def chain(
-    model: nn.Module, layout: Layout, sample: Tensor, targets: Tensor, loss: Callable[..., Any]
+    model: nn.Module, layout: Layout, sample: Tree, targets: Tree, loss: Callable[..., Any]
 ) -> DenseChain | None:
     """`model` as a DenseChain, None where it is none. sample: one input, without a batch axis."""
+    if not isinstance(sample, Tensor) or not isinstance(targets, Tensor):
+        return None
     if type(model) is not nn.Sequential or loss is not cross_entropy:
         return None
     modules = list(model)
@@ -135,7 +138,9 @@ def chain(
 def chain_of(trainer: Trainer) -> DenseChain | None:
     """The trainer's full model as a DenseChain, where it is one."""
     task, body = trainer.task, trainer.body(None)
-    return chain(body.model, body.layout, task.train[0][0], task.train[1], task.loss)
+    inputs, targets = task.train.first(1)
+    sample = inputs[0] if isinstance(inputs, Tensor) else None
+    return chain(body.model, body.layout, sample, targets, task.loss)
 
 
 def _hooked(module: nn.Module) -> bool:

@@ -136,7 +136,7 @@ class StackPlanner:
             return str(reason)
         padded = self._chain is not None or (
             task.loss is cross_entropy
-            and task.train[1].dtype == torch.int64
+            and probe.targets_are_classes
             and all(probe.independent(depth) for depth in depths)
         )
         steps: StackSteps = (

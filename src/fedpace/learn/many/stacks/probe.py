@@ -19,6 +19,7 @@ from fedpace.learn.many.stacks.steps import Gradients
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.train.steps import ModelPart
 from fedpace.learn.train.trainer import Trainer
+from fedpace.learn.tree import call, count_rows, map_tree
 
 _TOLERANCE = {"float32": 1e-2, "tf32": 0.05, "bf16": 0.3}
 """Of the norm of a gradient in float32; rounding stays far below it, another gradient does not."""
@@ -42,7 +43,7 @@ class StackProbe:
         self._device = open_device(trainer.device)
         self._gradients, self._old = gradients, trainer.initial().on(self._device)
         most = _SAMPLES if self._device.type == "cpu" else batch_size
-        few = min(batch_size, len(trainer.task.train[0]), most)
+        few = min(batch_size, len(trainer.task.train), most)
         self._inputs, self._targets = trainer.gather(np.arange(few))
         self._share = few / batch_size
         self._precision = trainer.settings.precision
@@ -69,16 +70,22 @@ class StackProbe:
         expected = self._alone(self._body.cut(depth))
         return self._close(self._last[len(self._last) - len(expected) :], expected)
 
+    @property
+    def targets_are_classes(self) -> bool:
+        """Say whether targets are whole numbers, one of which cross entropy can leave out."""
+        return isinstance(self._targets, Tensor) and self._targets.dtype == torch.int64
+
     def independent(self, depth: int) -> bool:
         """Say whether the model's output for a sample is the same beside other samples."""
-        if len(self._inputs) < 2:
+        samples = count_rows(self._inputs)
+        if samples < 2:
             return False
-        other = self._inputs.clone()
-        other[-1] = other[0]
+        order = [*range(samples - 1), 0]
+        other = map_tree(lambda one: one[order], self._inputs)
         self._body.bound.load(self._old)
         with self._body.cut(depth), torch.no_grad():
-            here, there = self._body.model(self._inputs), self._body.model(other)
-        if not isinstance(here, Tensor) or here.shape[:1] != self._inputs.shape[:1]:
+            here, there = call(self._body.model, self._inputs), call(self._body.model, other)
+        if not isinstance(here, Tensor) or here.shape[:1] != (samples,):
             return False
         return torch.allclose(here[:-1], there[:-1], rtol=1e-3, atol=1e-4)
 
@@ -97,9 +104,9 @@ class StackProbe:
         self._body.bound.load(self._old)
         states, self.saved = self._states(), 0
         with part:
-            lone = part.lone_sample() if len(self._inputs) == 1 else nullcontext()
+            lone = part.lone_sample() if count_rows(self._inputs) == 1 else nullcontext()
             with lone, saved_tensors_hooks(self._count, lambda tensor: tensor):
-                value = self._loss(self._body.model(self._inputs), self._targets)
+                value = self._loss(call(self._body.model, self._inputs), self._targets)
             if not all(map(torch.equal, states, self._states())):
                 raise CannotStack("the model draws random numbers, or changes buffers such as means")
             if not value.requires_grad:
@@ -112,7 +119,8 @@ class StackProbe:
         other = Weights(old.params / 2, old.buffers, old.counters)
         stack = Stack(self._body.bound, 2)
         stack.load([old, other])
-        pair = StackBatch(*(torch.stack([one, one.flip(0)]) for one in (self._inputs, self._targets)))
+        batch = self._inputs, self._targets
+        pair = StackBatch(*map_tree(lambda one: torch.stack([one, one.flip(0)]), batch))
         with part, at_work(self._device, self._precision):
             found = self._gradients(part, stack.params, stack.buffers, pair)
         return [None if one is None else one[0] for one in found]

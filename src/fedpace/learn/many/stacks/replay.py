@@ -29,6 +29,7 @@ from fedpace.learn.train.optimiser import client_optimiser
 from fedpace.learn.train.reused_optimisers import capturable, new_state, tensors_of, with_moving_lr
 from fedpace.learn.train.steps import ModelPart
 from fedpace.learn.train.trainer import Trainer
+from fedpace.learn.tree import map_tree
 
 
 def room_for(jobs: int) -> int:
@@ -114,9 +115,9 @@ class ReplayTrainer:
 
     def _step(self, size: _Size, part: ModelPart) -> None:
         rows, batch = size.rows, size.batch_size
-        inputs, targets = (
-            one.view(rows, batch, *one.shape[1:])
-            for one in self._trainer.pick(self._index[batch][:rows].reshape(-1))
+        inputs, targets = map_tree(
+            lambda one: one.view(rows, batch, *one.shape[1:]),
+            self._trainer.pick(self._index[batch][:rows].reshape(-1)),
         )
         real = torch.arange(batch, device=self._device) < self._count[:rows, None]
         stacked = StackBatch(inputs, torch.where(real, targets, IGNORED))

@@ -14,6 +14,7 @@ from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import effort
 from fedpace.learn.train.trainer import Job, Trainer
+from fedpace.learn.tree import Tree, device_of, leaves, map_tree
 
 IGNORED = -100
 """A target that torch's cross entropy leaves out of the mean."""
@@ -98,9 +99,15 @@ def fill(stacks: Sequence[Tensor], vectors: Sequence[Tensor]) -> None:
 class StackBatch:
     """One batch for each of some jobs: [jobs, samples, ...]. rows: which jobs, None for all."""
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Tree
+    targets: Tree
     rows: Tensor | None = None
+
+    @property
+    def samples(self) -> int:
+        """Samples of each job."""
+        count: int = next(leaves(self.inputs)).shape[1]
+        return count
 
 
 class StackBatches:
@@ -131,10 +138,10 @@ class StackBatches:
         return found
 
     def _gathered(self, places: np.ndarray, rows: np.ndarray | None = None) -> StackBatch:
-        inputs, targets = (
-            one.view(*places.shape, *one.shape[1:]) for one in self._gather(places.reshape(-1))
+        inputs, targets = map_tree(
+            lambda one: one.view(*places.shape, *one.shape[1:]), self._gather(places.reshape(-1))
         )
-        chosen = None if rows is None else torch.from_numpy(rows).to(inputs.device)
+        chosen = None if rows is None else torch.from_numpy(rows).to(device_of(inputs))
         return StackBatch(inputs, targets, chosen)
 
     def _filled(self, places: list[np.ndarray], sizes: np.ndarray) -> StackBatch:

@@ -16,6 +16,7 @@ from fedpace.learn.many.stacks.stack import StackBatch
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
 from fedpace.learn.train.steps import Loss, ModelPart
+from fedpace.learn.tree import Tree, arguments
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "Adadelta", "Adagrad", "NAdam", "RAdam", "RMSprop")
 """Optimisers that treat every number of a parameter alike, so that a stack is one more axis to them."""
@@ -60,16 +61,16 @@ class VmapGradients:
         first = len(params) - len(part.trained)
         trained = [param.detach().requires_grad_() for param in params[first:]]
         tensors = dict(zip(self._names, [*params[:first], *trained], strict=True)) | dict(buffers)
-        lone = part.lone_sample() if batch.inputs.shape[1] == 1 else nullcontext()
+        lone = part.lone_sample() if batch.samples == 1 else nullcontext()
         with lone, StackKernels() if self._kernels else nullcontext():
             values = vmap(self._value)(tensors, batch.inputs, batch.targets)
         if not values.requires_grad:
             return [None] * len(trained)
         return list(torch.autograd.grad(values.sum(), trained, allow_unused=True))
 
-    def _value(self, tensors: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+    def _value(self, tensors: dict[str, Tensor], inputs: Tree, targets: Tree) -> Tensor:
         every = {alias: value for name, value in tensors.items() for alias in self._aliases[name]}
-        outputs = functional_call(self._model, every, (inputs,), tie_weights=False)
+        outputs = functional_call(self._model, every, *arguments(inputs), tie_weights=False)
         return self._loss(outputs, targets)
 
 

@@ -343,7 +343,7 @@ def check_model(federation: Federation) -> None:
     trainer = Trainer(task(wide=federation.wide), TrainSettings(), federation.config["seed"])
     layout = trainer.layout
     server = ServerSettings(**federation.config["server"])
-    store = ModelStore(layout, trainer.initial(), server, lambda weights: (0.0, 0.0))
+    store = ModelStore(layout, trainer.initial(), server, lambda weights: {"loss": 0.0})
     bases = {}
     for message in federation.messages():
         match message:

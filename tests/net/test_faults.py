@@ -814,7 +814,7 @@ class NoWays:
 def go_on(run: Federation, folder: Path, trainer: Trainer) -> None:
     """Retrace a journal without a network, and let all clients come anew."""
     header, _ = read(folder / "journal.jsonl.part")
-    store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda _: (0.0, 0.0))
+    store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda _: {"loss": 0.0})
     spool = Spool(folder / "spool", 1 << 20)
     models = ModelServer(store, ReceivedUpdates(spool))
     settings = ServeSettings(**run.config["serve"])

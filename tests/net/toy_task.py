@@ -6,7 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fedpace.learn.tasks.task import Task, argmax_hits
+from fedpace.learn.metrics.ready import argmax_hits
+from fedpace.learn.tasks.task import Task
 
 SAMPLES = 40
 

@@ -33,7 +33,7 @@ class Site:
     """A model server with its spool."""
 
     def __init__(self, trainer, folder):
-        store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda _: (0.0, 0.0))
+        store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda _: {"loss": 0.0})
         self.spool = Spool(folder, MOST, 4 * MOST)
         self.updates = ReceivedUpdates(self.spool, norm_bound=100.0, widths=())
         self.models = ModelServer(store, self.updates)

@@ -66,7 +66,7 @@ def world(tmp_path: Path, clock: FakeClock, transport: Heard) -> RemoteWorld:
     """One whose journal was retraced up to second 10, with two clients, one of which has work."""
     (tmp_path / "clients.json").write_text('["one", "two"]')
     trainer = Trainer(task(), TrainSettings(), 0)
-    store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda _: (0.0, 0.0))
+    store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda _: {"loss": 0.0})
     spool = Spool(tmp_path / "spool", 1 << 20)
     models = ModelServer(store, ReceivedUpdates(spool))
     settings = ServeSettings(hold_s=20.0)

@@ -181,7 +181,7 @@ def test_updates_of_the_wrong_size_for_their_width_are_refused():
         with pytest.raises(PeerError, match=reason):
             models.put(1, Update(**{**vars(good), **changes}))
     models.put(1, good)
-    bare = ModelStore(LAYOUT, LAYOUT.read(MODEL), ServerSettings(), lambda weights: (0.0, 0.0))
+    bare = ModelStore(LAYOUT, LAYOUT.read(MODEL), ServerSettings(), lambda weights: {"loss": 0.0})
     with pytest.raises(PolicyError, match="no thinner models"):
         bare.put(1, good)
     with pytest.raises(PolicyError, match=r"width 0.5, but known are \[\]"):

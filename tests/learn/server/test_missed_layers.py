@@ -34,7 +34,7 @@ def update(depth, seed):
 def test_the_correction_is_equation_5_written_with_models():
     """w_l <- (mean of the delivered w_u,l - p_l w_l) / (1 - p_l); what nobody delivers stays."""
     start = Weights(torch.randn(NORMED.start(0).params), torch.ones(26), torch.zeros(2).long())
-    store = ModelStore(NORMED, start, ServerSettings(), lambda weights: (0.0, 0.0))
+    store = ModelStore(NORMED, start, ServerSettings(), lambda weights: {"loss": 0.0})
     updates, chances = [update(4, 1), update(2, 2), update(4, 3)], (0.8, 0.6, 0.4, 0.2, 0.1)
     for task, one in enumerate(updates):
         store.put(task, one)

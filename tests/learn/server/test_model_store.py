@@ -29,7 +29,10 @@ def trainer():
 
 def make(trainer, **server):
     return ModelStore(
-        trainer.layout, trainer.initial(), ServerSettings(**server), lambda weights: (0.5, 2.0)
+        trainer.layout,
+        trainer.initial(),
+        ServerSettings(**server),
+        lambda weights: {"accuracy": 0.5, "loss": 2.0},
     )
 
 
@@ -158,9 +161,9 @@ def test_evaluating_asks_with_the_weights_of_the_slot(trainer):
         trainer.layout,
         trainer.initial(),
         ServerSettings(),
-        lambda weights: (float(weights.params[0]), 1.0),
+        lambda weights: {"accuracy": float(weights.params[0]), "loss": 1.0},
     )
-    assert store.evaluate() == (float(trainer.initial().params[0]), 1.0)
+    assert store.evaluate()["accuracy"] == float(trainer.initial().params[0])
 
 
 def test_norm_and_divergence_are_about_the_layers_that_an_update_carries(trainer):
@@ -201,7 +204,7 @@ def test_the_spread_is_about_gradients_and_unknown_where_there_are_none(trainer)
 def test_gradients_of_thinner_models_count_where_they_hold_numbers():
     trainer = Trainer(task(), TrainSettings(), 3)
     store = ModelStore(
-        trainer.layout, trainer.initial(), ServerSettings(), lambda weights: (0.0, 0.0), trainer.slim
+        trainer.layout, trainer.initial(), ServerSettings(), lambda weights: {"loss": 0.0}, trainer.slim
     )
     whole, thin = (
         trainer.run(make_job(0, 1, 1, 0, 4, 5, width=width, estimate="gradient"), trainer.initial())
@@ -342,7 +345,7 @@ def test_training_that_diverges_is_refused_by_the_store():
     hopeless = replace(task(), loss=lambda outputs, targets: outputs.sum() * math.inf)
     wild = Trainer(hopeless, TrainSettings(), 3)
     bad = wild.run(make_job(0, 1, 8, 0, 4, 5), wild.initial())
-    store = ModelStore(wild.layout, wild.initial(), ServerSettings(), lambda weights: (0.0, 0.0))
+    store = ModelStore(wild.layout, wild.initial(), ServerSettings(), lambda weights: {"loss": 0.0})
     with pytest.raises(PeerError, match="diverged"):
         store.put(1, bad)
 
@@ -385,7 +388,9 @@ def test_updates_that_are_not_there_cannot_be_used(trainer):
 def test_a_model_without_buffers_is_stored_too():
     trainer = Trainer(task(), TrainSettings(), 3)
     assert isinstance(trainer.layout, Layout)
-    store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda weights: (0.0, 0.0))
+    store = ModelStore(
+        trainer.layout, trainer.initial(), ServerSettings(), lambda weights: {"loss": 0.0}
+    )
     store.put(1, trainer.run(make_job(0, 1, 2, 0, 2, 5), trainer.initial()))
     store.aggregate(Aggregate((1,), (1.0,)))
     assert isinstance(store.weights(), Weights)

@@ -25,7 +25,7 @@ NOTHING = BatchEstimates(*(math.nan,) * 6)
 
 def store_of(trainer):
     return ModelStore(
-        trainer.layout, trainer.initial(), ServerSettings(), lambda weights: (0.0, 0.0), trainer.slim
+        trainer.layout, trainer.initial(), ServerSettings(), lambda weights: {"loss": 0.0}, trainer.slim
     )
 
 

@@ -1,10 +1,12 @@
-"""Accuracy and loss of weights on a task's test samples."""
+"""Metrics and loss of weights on a task's test samples."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from fedpace.core.errors import ConfigError
+from fedpace.core.evaluation.metric import LOSS_NAME
 from fedpace.learn.device import at_work, open_device, place
+from fedpace.learn.metrics.loss import LossTotal
+from fedpace.learn.metrics.totals import Total, make_total
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.tasks.task import Task
@@ -12,7 +14,7 @@ from fedpace.learn.tree import call, count_rows
 
 
 class Evaluator:
-    """Computes accuracy and loss of weights, in a model of its own."""
+    """Computes the metrics of weights, in a model of its own."""
 
     def __init__(
         self, task: Task, layout: Layout, model: nn.Module, batch_size: int = 500, device: str = "cpu"
@@ -25,26 +27,15 @@ class Evaluator:
         self._bound = layout.bind(self._model)
         self._samples = task.test.on(self._device)
 
-    def __call__(self, weights: Weights) -> tuple[float, float]:
-        """The share of correct answers, and the mean loss a sample."""
+    def __call__(self, weights: Weights) -> dict[str, float]:
+        """The value of every metric by its name, the main one first, the loss among them."""
         self._bound.load(weights.on(self._device))
-        answers = 0
-        sizes, correct, losses = [], [], []
+        chosen = self._task.metric_set
         with at_work(self._device), torch.inference_mode():
+            totals: dict[str, Total] = {LOSS_NAME: LossTotal(self._task.loss)}
+            totals |= {one.name: make_total(one, self._device) for one in chosen.metrics}
             for batch, truth in self._samples.batches(self._batch_size):
-                outputs = call(self._model, batch)
-                hits = self._task.accuracy(outputs, truth)
-                if isinstance(truth, Tensor) and hits.shape != truth.shape:
-                    raise ConfigError(
-                        f"accuracy gives shape {tuple(hits.shape)} for targets of shape "
-                        f"{tuple(truth.shape)}; give one that says for each if it is right"
-                    )
-                answers += hits.numel()
-                sizes.append(count_rows(batch))
-                # Read at the end: a GPU would be waited for each time.
-                correct.append(hits.sum())
-                losses.append(self._task.loss(outputs, truth))
-        loss = 0.0
-        for mean, size in zip(losses, sizes, strict=True):
-            loss += float(mean) * size
-        return sum(map(int, correct)) / answers, loss / sum(sizes)
+                outputs, size = call(self._model, batch), count_rows(batch)
+                for total in totals.values():
+                    total.update(outputs, truth, size)
+            return {info.name: totals[info.name].value() for info in chosen.infos}

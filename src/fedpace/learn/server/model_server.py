@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure, Probe, Train, Work
+from fedpace.core.evaluation.metric import LOSS_NAME
 from fedpace.core.events import Arrived
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.server.combine import find_combiner
@@ -187,5 +188,6 @@ class ModelServer:
     def _evaluate(self, slot: str) -> tuple[float, float]:
         weights = self._store.weights(slot)
         if self._score is None or self._score[0] is not weights:
-            self._score = weights, self._store.evaluate(slot)
+            scores = self._store.evaluate(slot)
+            self._score = weights, (next(iter(scores.values())), scores[LOSS_NAME])
         return self._score[1]

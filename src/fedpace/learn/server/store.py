@@ -39,7 +39,7 @@ class ModelStore:
         layout: Layout,
         initial: Weights,
         server: ServerSettings,
-        evaluate: Callable[[Weights], tuple[float, float]],
+        evaluate: Callable[[Weights], dict[str, float]],
         slim: Callable[[float], ThinModel] | None = None,
     ) -> None:
         self._layout = layout
@@ -56,8 +56,8 @@ class ModelStore:
         """The slot's current weights; they are never changed in place."""
         return self._slot(slot).weights
 
-    def evaluate(self, slot: str = GLOBAL) -> tuple[float, float]:
-        """(accuracy, loss) of the slot's current weights."""
+    def evaluate(self, slot: str = GLOBAL) -> dict[str, float]:
+        """Metrics of the slot's current weights, the main one first, the loss among them."""
         return self._test(self.weights(slot))
 
     def put(self, task: int, update: Update, trained_here: bool = False) -> None:

@@ -2,23 +2,21 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any, Self
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedpace.core.errors import ConfigError
 from fedpace.data.partition import check_partition
 from fedpace.data.shares import Shares
+from fedpace.learn.metrics.choice import MetricSet, choose_metrics
 from fedpace.learn.samples.reading import Scale, read_samples
 from fedpace.learn.samples.streams import stack_values
-
-
-def argmax_hits(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the largest of the last axis is the target, else 0."""
-    return outputs.argmax(-1) == targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +31,8 @@ class Task:
     clients: indices into the training samples, one array a client, None until `divided`; they become
     a `Shares`, which is as a list of arrays and takes less;
     loss(outputs, targets): mean over a batch; accuracy(outputs, targets): 1 for each correct one;
+    metrics: what else the model is tested by, see `learn.metrics.choice`. Where neither accuracy nor
+    metrics are given, integer targets are classes and accuracy is tested, others by the loss alone;
     ordered: each client's indices are in the order in which its samples arrive, where a run lets them
     arrive over time; otherwise the run's stream orders them;
     scale: a factor of inputs, as 1/255 for pixels, which makes them float32; where inputs are a tuple
@@ -45,11 +45,12 @@ class Task:
     test: Any
     clients: Sequence[np.ndarray] | None = None
     loss: Callable[[Any, Tensor], Tensor] = cross_entropy
-    accuracy: Callable[[Any, Tensor], Tensor] = argmax_hits
+    accuracy: Callable[[Any, Tensor], Tensor] | None = None
     name: str = "own"
     ordered: bool = False
     scale: Scale = field(default=None, kw_only=True)
     target: str | tuple[str, ...] | None = field(default=None, kw_only=True)
+    metrics: Any = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -57,6 +58,14 @@ class Task:
             object.__setattr__(self, part, samples)
         if self.clients is not None:
             object.__setattr__(self, "clients", _division(self.clients, len(self.train)))
+        self.metric_set  # noqa: B018 (what is wrong with metrics shows here)
+
+    @cached_property
+    def metric_set(self) -> MetricSet:
+        """All metrics that the task is tested by; the first is its main one."""
+        _, targets = self.test.first(1)
+        classes = isinstance(targets, Tensor) and targets.dtype == torch.int64
+        return choose_metrics(self.accuracy, self.metrics, classes)
 
     @classmethod
     def from_streams(
@@ -66,9 +75,10 @@ class Task:
         test: Any,
         most: int,
         loss: Callable[[Any, Tensor], Tensor] = cross_entropy,
-        accuracy: Callable[[Any, Tensor], Tensor] = argmax_hits,
+        accuracy: Callable[[Any, Tensor], Tensor] | None = None,
         name: str = "own",
         scale: Scale = None,
+        metrics: Any = None,
     ) -> Self:
         """A task for as many clients as there are streams of (input, target), in their order.
 
@@ -90,7 +100,16 @@ class Task:
         inputs = stack_values("inputs", [x for x, _ in pairs], cuts)
         targets = stack_values("targets", [y for _, y in pairs], cuts)
         return cls(
-            model, (inputs, targets), test, clients, loss, accuracy, name, ordered=True, scale=scale
+            model,
+            (inputs, targets),
+            test,
+            clients,
+            loss,
+            accuracy,
+            name,
+            ordered=True,
+            scale=scale,
+            metrics=metrics,
         )
 
     def divided(self, shares: Sequence[np.ndarray]) -> Self:

@@ -1,0 +1,1 @@
+"""Numbers that models are tested by."""

@@ -74,6 +74,8 @@ def _slopes_of(
     level = tl.sum(slope) / (CHANNELS * PLACES)
     tilt = tl.sum(slope * values) / (CHANNELS * PLACES)
     found = (slope - level - values * tilt) * scale
+    if CHANNELS * PLACES == 1:  # a lone number is its own mean: fused products leave rounding behind
+        found = tl.zeros_like(found)
     tl.store(of_x + at, found.to(of_x.dtype.element_ty), mask=here)
 
 

@@ -37,7 +37,7 @@ def main(device: str) -> None:
     single_thread()
     data = load_shipped()
     build = partial(build_model, "mnist-cnn", 1, 10)
-    whole = Task(build, (data.train_x, data.train_y), (data.test_x, data.test_y))
+    whole = Task(build, (data.train_x, data.train_y), (data.test_x, data.test_y), scale=1 / 255)
     task = whole.divided(np.split(np.arange(7000), [6400]))
     settings = TrainSettings(optimiser="Adam", lr=0.003, batch_size=BATCH)
     graphs, eager = (Trainer(task, settings, 0, device) for _ in range(2))

@@ -140,12 +140,12 @@ class Spans:
         usual, calls = getattr(owner, name), 0
         settle = torch.cuda.synchronize if torch.cuda.is_available() and name != "put" else bool
 
-        def call(one: Any, *given: Any) -> Any:
+        def call(one: Any, *given: Any, **named: Any) -> Any:
             nonlocal calls
             calls += 1
             settle()
             began = time.perf_counter()
-            found = usual(one, *given)
+            found = usual(one, *given, **named)
             settle()
             if calls > 3:
                 self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - began

@@ -60,7 +60,7 @@ def ours(task: Task, shares: list[np.ndarray], folder: str) -> None:
 def main() -> dict[str, float]:
     single_thread()
     data = load_shipped()
-    task = Task(model, (data.train_x, data.train_y), (data.test_x, data.test_y))
+    task = Task(model, (data.train_x, data.train_y), (data.test_x, data.test_y), scale=1 / 255)
     shares = [np.sort(s) for s in np.array_split(np.random.default_rng(0).permutation(12_000), CLIENTS)]
     spent: dict[str, list[float]] = {"hand": [], "ours": []}
     with tempfile.TemporaryDirectory() as folder:

@@ -38,7 +38,7 @@ def images(model="cnn", clients=3, samples=150):
     data = load_shipped()
     shares = torch.arange(clients * samples).split(samples)
     build = partial(build_model, model, 1, 10)
-    whole = Task(build, (data.train_x, data.train_y), (data.test_x, data.test_y))
+    whole = Task(build, (data.train_x, data.train_y), (data.test_x, data.test_y), scale=1 / 255)
     return whole.divided([share.numpy() for share in shares])
 
 

@@ -137,7 +137,7 @@ def test_the_number_of_rounds_can_be_chosen(small):
         ({"constants": "{convexity = 0}"}, "constants.smoothness is missing; set it"),
         ({"users": "{link_s = [1]}"}, "users.samples_per_s is missing; set it"),
         ({"lr": 0.1}, "steps are given, and so is lr; set steps, or rounds and lr"),
-        ({"steps": "[]"}, "steps is ()"),
+        ({"steps": "[]"}, "steps is empty; give one number or more"),
         ({"scale_min": 3.0, "scale_max": 2.0}, "[3, 2], which is empty"),
     ],
 )

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 
@@ -70,6 +71,17 @@ Fraction = Annotated[float, Allowed("above 0, and to 1 at most", lambda value: 0
 BelowOne = Annotated[float, Allowed("in [0, 1)", lambda value: 0 <= value < 1)]
 
 
+def _is(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+_NUMBERS = {
+    int: Allowed("to a whole number", lambda value: _is(value, Integral)),
+    float: Allowed("to a number", lambda value: _is(value, Real)),
+}
+"""By the type that an annotated one is of; whoever calls from Python may pass anything."""
+
+
 def between(least: float, most: float) -> Allowed:
     """The limits of a closed interval."""
     return Allowed(f"between {least:g} and {most:g}", lambda value: least <= value <= most)
@@ -95,11 +107,19 @@ class Checked:
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
-            check(self.TABLE + name, getattr(self, name), hint)
+            value = getattr(self, name)
+            if value is None and not _has_none(hint) and any(_limits(hint)):
+                raise ConfigError(f"{self.TABLE}{name} is None; set it {next(_limits(hint)).words}")
+            check(self.TABLE + name, value, hint)
         self._check_rest()
 
     def _check_rest(self) -> None:
         """ConfigError for what no type of a field says: one is empty, two contradict each other."""
+
+
+def _has_none(kind: Any) -> bool:
+    """True if None is an arm of a type."""
+    return type(None) in get_args(get_args(kind)[0] if get_origin(kind) is Annotated else kind)
 
 
 def _limits(kind: Any) -> Iterator[Allowed]:
@@ -109,6 +129,8 @@ def _limits(kind: Any) -> Iterator[Allowed]:
         *others, last = choices
         yield Allowed(f"to {', '.join(others)} or {last}", lambda value: value in choices, choices)
     elif get_origin(kind) is not Mapping:
+        if get_origin(kind) is Annotated and (number := _NUMBERS.get(get_args(kind)[0])):
+            yield number
         for part in get_args(kind):
             if isinstance(part, Allowed):
                 yield part

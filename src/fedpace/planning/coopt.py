@@ -19,6 +19,7 @@ import numpy as np
 
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
+from fedpace.planning.checks import read_column, shown
 from fedpace.planning.coopt_bound import CooptProblem, bound_terms
 from fedpace.planning.coopt_shares import share_samples
 from fedpace.planning.deadlines import rounded_up
@@ -87,11 +88,14 @@ def plan_gpu(
     Differs: what the data do not let a client use goes to others, and so does what rounding leaves;
     (19) drops both.
     """
-    steps_s, clients = np.asarray(step_s, dtype=float), len(problem.clients)
-    if steps_s.shape not in ((), (clients,)) or not (np.isfinite(steps_s) & (steps_s > 0)).all():
+    clients, one = len(problem.clients), isinstance(step_s, int | float | np.number)
+    given, what = [step_s] if one else step_s, "seconds, or one number for all"
+    steps_s = read_column("step_s", given, what, finite=False)
+    fine = np.isfinite(steps_s) & (steps_s > 0)
+    if len(steps_s) != (1 if one else clients) or not fine.all():
         raise ConfigError(
-            f"step_s is {step_s}; give seconds, finite and above 0: one number, or one for each of the "
-            f"{clients} clients"
+            f"step_s is {shown(step_s)}; give seconds, finite and above 0: one number, or one for each "
+            f"of the {clients} clients"
         )
     return _search(problem, np.broadcast_to(steps_s, clients), horizon, by_batch=False)
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import Checked, ConfigError, Count, NonNegative, Positive, check
+from fedpace.planning.checks import check_number, check_whole, read_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class CooptClients:
         _numbers("samples_per_s", self.samples_per_s, above=0)
         _numbers("link_s", self.link_s, least=0)
         _numbers("stored", self.samples if self.stored is None else self.stored, least=1)
-        _numbers("extra_steps", self.extra, least=0)
+        if self.extra_steps is not None:
+            _numbers("extra_steps", self.extra_steps, least=0)
         for name in ("variance", "samples_per_s", "link_s", "stored", "extra_steps"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.samples):
@@ -133,9 +135,9 @@ class CooptBudget(Checked):
     def _check_rest(self) -> None:
         for name in ("deadline_s", "money"):
             value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise ConfigError(f"{name} is {value:g}; give a finite number, or none for no limit")
-        if isinstance(self.sample_cost, int | float):
+            if value is not None:
+                check_number(name, value)
+        if isinstance(self.sample_cost, int | float | np.number):
             check("sample_cost", self.sample_cost, NonNegative)
         else:
             _numbers("sample_cost", self.sample_cost, least=0)
@@ -164,7 +166,9 @@ class CooptProblem:
     tau_min: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.tau_min <= self.tau_max:
+        check_whole("tau_min", self.tau_min)
+        check_whole("tau_max", self.tau_max)
+        if self.tau_min > self.tau_max:
             raise ConfigError(
                 f"tau_min is {self.tau_min} and tau_max {self.tau_max}; "
                 f"set 1 <= tau_min <= tau_max, the local steps of a round"
@@ -205,8 +209,7 @@ def bound_terms(
     horizon: rounds that the bound looks ahead; None: all (11); 1: only the next (30).
     """
     known, rounds = problem.constants, problem.budget.rounds if horizon is None else horizon
-    if rounds < 1:
-        raise ConfigError(f"the horizon is {rounds} rounds; give 1 or more")
+    check_whole("horizon", rounds)
     later = float(_sums(known, np.array([rounds]))[0])
     drift = np.zeros(len(taus))
     if known.quadratic > 0:
@@ -225,14 +228,13 @@ def loss_bound(
 
     horizon: as in `parts`; with 1 it is (30). Budgets are not looked at.
     """
-    sizes = np.asarray(batches, dtype=float)
+    sizes = read_column("batches", batches, "batch sizes, one a client")
     if sizes.shape != (len(problem.clients),) or not (sizes > 0).all():
         raise ConfigError(
             f"{sizes.size} batches for {len(problem.clients)} clients, the smallest "
             f"{sizes.min(initial=math.inf):g}; give one for every client, all above 0"
         )
-    if tau < 1:
-        raise ConfigError(f"tau is {tau}; a round has 1 local step or more")
+    check_whole("tau", tau)
     fixed, noise = bound_terms(problem, np.array([tau]), horizon)
     return float(fixed[0] + noise[0] * (problem.clients.weights / sizes).sum())
 
@@ -248,9 +250,9 @@ def _numbers(
     name: str, values: Sequence[float] | np.ndarray, least: float = -math.inf, above: float = -math.inf
 ) -> np.ndarray:
     """One number a client; a wrong one is named by its client."""
-    numbers = np.asarray(values, dtype=float)
-    if numbers.ndim != 1 or not len(numbers):
-        raise ConfigError(f"{name} has shape {numbers.shape}; give a list with one number a client")
+    numbers = read_column(name, values, "numbers, one a client", finite=False)
+    if not len(numbers):
+        raise ConfigError(f"{name} is empty; give a list with one number a client")
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= least) & (numbers > above)))
     if len(wrong):
         limit = f"at least {least:g}" if least > above else f"above {above:g}"

@@ -21,6 +21,9 @@ import math
 
 import numpy as np
 
+from fedpace.core.errors import ConfigError
+from fedpace.planning.checks import check_columns, shown
+
 _FEW, _TURNS = 1000, 200
 _NOTHING = 1e-30
 """A client with less than this part of the largest weight gains nothing that the sum can show."""
@@ -34,12 +37,30 @@ def share_samples(
     weights, costs: w_i and a_i, from 0; most: whole numbers from 1; budget: at least sum a_i.
     slack: the smallest sum_i w_i / s_i is at most this much below that of the batches.
     """
+    _check(weights, costs, most, budget)
+    return _share(weights, costs, most, float(budget), level)
+
+
+def _check(weights: np.ndarray, costs: np.ndarray, most: np.ndarray, budget: float) -> None:
+    check_columns(weights=weights, costs=costs, most=most)
+    if not isinstance(budget, int | float) or not budget >= 0:
+        raise ConfigError(f"the budget is {shown(budget)}; give a number of at least 0")
+    if not len(weights):
+        raise ConfigError("weights is empty; give one of each for one client or more")
+    for name, values, least in (("weights", weights, 0), ("costs", costs, 0), ("most", most, 1)):
+        if values.min() < least:
+            raise ConfigError(f"{name} has {values.min():g}; give numbers of at least {least}")
+
+
+def _share(
+    weights: np.ndarray, costs: np.ndarray, most: np.ndarray, budget: float, level: float | None
+) -> tuple[np.ndarray, float, float | None]:
     most = np.where(weights > _NOTHING * weights.max(), most, 1.0)
     if _sum(costs, most) <= budget or most.max() == 1:
         return most, 0.0, level
     if costs.min() == 0:
         paid = costs > 0
-        most[paid], slack, level = share_samples(weights[paid], costs[paid], most[paid], budget, level)
+        most[paid], slack, level = _share(weights[paid], costs[paid], most[paid], budget, level)
         return most, slack, level
     gains = weights / costs
     sizes, level, blocked = _fill(gains, costs, np.ones(len(costs)), most, budget, level)

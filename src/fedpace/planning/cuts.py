@@ -6,10 +6,12 @@ import numpy as np
 
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.model import ModelProfile
+from fedpace.planning.checks import check_columns, check_number
 
 
 def depths_by_bytes(profile: ModelProfile, fractions: np.ndarray) -> np.ndarray:
     """Largest depth whose share of the bytes is at most the fraction; never less than 1."""
+    check_columns(fractions=fractions)
     depths = np.searchsorted(profile.byte_share, fractions * (1 + TOLERANCE), side="right")
     return np.maximum(depths, 1)
 
@@ -25,6 +27,7 @@ def depths_by_time(
 
     All arrays have one entry a client; batch_s and up_s are for the full model.
     """
+    check_columns(batches=batches, batch_s=batch_s, up_s=up_s, budget_s=budget_s)
     predicted = np.outer(batches * batch_s, profile.compute_share) + np.outer(
         up_s, profile.byte_share
     )  # (clients, depths), rising along each row
@@ -35,6 +38,9 @@ def depths_by_time(
 
 def batches_at_depth_one(profile: ModelProfile, batch_s: float, up_s: float, budget_s: float) -> int:
     """Number of batches of last-layer training that fit before its upload; may be negative."""
+    check_number("batch_s", batch_s, above=0)
+    check_number("up_s", up_s, least=0)
+    check_number("budget_s", budget_s)
     compute_s = budget_s * (1 + TOLERANCE) - up_s * float(profile.byte_share[0])
     return int(np.floor(compute_s / (batch_s * float(profile.compute_share[0])) + TOLERANCE))
 
@@ -66,6 +72,15 @@ def fit_partial_work(
     In this order: the deepest cut over all wanted batches; the last layer over fewer; what is done
     already, as many layers as can be sent, without the batch that is running; None.
     """
+    check_columns(
+        wanted=wanted,
+        done=done,
+        begun=begun,
+        wait_s=wait_s,
+        batch_s=batch_s,
+        send_s=send_s,
+        left_s=left_s,
+    )
     budget_s = left_s - wait_s
     depths = depths_by_time(profile, np.maximum(wanted - done - begun, 0), batch_s, send_s, budget_s)
     cuts: list[PartialWork | None] = [
@@ -95,6 +110,7 @@ def progress_since_probe(
     Batches that are over, 1 where another one that is wanted has begun, and the time at which the
     client can go on; times from the sending of the model. Others can begin after their download.
     """
+    check_columns(told_s=told_s, down_s=down_s, batch_s=batch_s, wanted=wanted, going_on=going_on)
     progress = (told_s - down_s) / batch_s
     done = np.where(going_on, np.floor(progress * (1 + TOLERANCE)).clip(1, wanted), 0)
     begun = going_on & (done < wanted) & (progress * (1 - TOLERANCE) > done)

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import Checked, ConfigError, Count, NonNegative, Positive
+from fedpace.planning.checks import check_columns, check_number, check_whole, read_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class DeadlineConstants(Checked):
     distance: NonNegative  # D0: squared, from the first model to the optimum
 
     def _check_rest(self) -> None:
-        _numbers("noise", np.atleast_1d(self.noise), least=0)
+        one = isinstance(self.noise, int | float | np.number)
+        _numbers("noise", [self.noise] if one else self.noise, least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,9 @@ class DeadlineProblem(Checked):
                 f"noise has {noises} entries, but there are {len(self.users)} users; "
                 f"give one number, or one for every user"
             )
+        for name in ("scale_min", "scale_max"):
+            if (value := getattr(self, name)) is not None and value != math.inf:
+                check_number(name, value)
         low, high = self.scales
         if not 0 < low <= high:
             raise ConfigError(
@@ -154,9 +159,20 @@ def log_not_reached(rates: np.ndarray, layers: int) -> tuple[np.ndarray, np.ndar
 
 def missed_chances(deadlines_s: np.ndarray, scale: float, layers: int, users: int) -> np.ndarray:
     """Lemma 1: p_t,l, the chance that no user reaches layer l in round t; (rounds, layers)."""
+    check_deadlines(deadlines_s, scale)
+    check_whole("layers", layers)
+    check_whole("users", users)
     below, _ = log_not_reached(deadlines_s / scale, layers)
     chances: np.ndarray = np.exp(users * below)
     return chances
+
+
+def check_deadlines(deadlines_s: np.ndarray, scale: float) -> None:
+    """Refuse deadlines and a batch scale that are not above 0."""
+    check_columns(deadlines_s=deadlines_s)
+    check_number("scale", scale, above=0)
+    if (deadlines_s <= 0).any():
+        raise ConfigError(f"deadlines_s has {deadlines_s.min():g}; every one has to be above 0")
 
 
 def missed_chances_at_rates(rates: np.ndarray, layers: int) -> np.ndarray:
@@ -165,9 +181,10 @@ def missed_chances_at_rates(rates: np.ndarray, layers: int) -> np.ndarray:
     rates: P_u (T - B_u) / S_u of any batches, 0 for a user without time to compute. Lemma 1 is the
     case of equal rates; with nobody at all every layer is missed.
     """
-    found = np.asarray(rates, dtype=float)
-    if not (np.isfinite(found) & (found >= 0)).all():
-        raise ConfigError(f"rates is {rates}; every one has to be finite and at least 0")
+    found = read_column("rates", rates, "numbers of at least 0")
+    check_whole("layers", layers)
+    if (found < 0).any():
+        raise ConfigError(f"rates has {found.min():g}; every one has to be finite and at least 0")
     below, _ = log_not_reached(found[found > 0], layers)
     chances: np.ndarray = np.exp(below.sum(axis=0))
     return chances
@@ -175,6 +192,9 @@ def missed_chances_at_rates(rates: np.ndarray, layers: int) -> np.ndarray:
 
 def rate_at(problem: DeadlineProblem, chance: float) -> float:
     """The T/m at which p_1 is `chance`: layer 1 is missed most, so T_min(m) follows."""
+    check_number("chance", chance, above=0)
+    if chance >= 1:
+        raise ConfigError(f"chance is {chance:g}; give one above 0 and below 1")
     return _rate_at(problem.layers, len(problem.users), chance)
 
 
@@ -191,6 +211,7 @@ def _rate_at(layers: int, users: int, chance: float) -> float:
 
 def batches_by_speed(deadlines_s: np.ndarray, scale: float, users: DeadlineUsers) -> np.ndarray:
     """B3: S_u,t = m P_u (1 - B_u / T_t), rounded down, one sample to all data; (rounds, users)."""
+    check_deadlines(deadlines_s, scale)
     share = 1 - np.outer(1 / deadlines_s, users.link_s)
     sizes = np.floor(scale * np.asarray(users.samples_per_s, dtype=float) * share * (1 + TOLERANCE))
     most = 2**62 if users.data is None else np.asarray(users.data)
@@ -227,9 +248,9 @@ def bound_by_round(problem: DeadlineProblem, deadlines_s: np.ndarray, scale: flo
 def _numbers(
     name: str, values: Sequence[float] | np.ndarray, least: float = -math.inf, above: float = -math.inf
 ) -> np.ndarray:
-    numbers = np.asarray(values, dtype=float)
-    if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
-        raise ConfigError(f"{name} is {values}; give finite numbers, at least one")
+    numbers = read_column(name, values, "numbers, one a user or round")
+    if not len(numbers):
+        raise ConfigError(f"{name} is empty; give one number or more")
     if (numbers < least).any() or (numbers <= above).any():
         limit = f"at least {least:g}" if least > above else f"above {above:g}"
         raise ConfigError(f"{name} has {numbers.min():g}; every one has to be {limit}")

@@ -15,6 +15,7 @@ Differs: the paper runs scipy's trust-constr on all R + 1 unknowns, with finite 
 """
 
 import math
+import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
+from fedpace.planning.checks import check_whole, shown
 from fedpace.planning.deadline_bound import (
     DeadlineProblem,
     batches_by_speed,
@@ -70,6 +72,7 @@ def plan_deadlines(problem: DeadlineProblem, budget_s: float) -> DeadlinePlan:
     >>> found.deadlines_s.round(2).tolist(), round(found.scale, 2), found.batches[0].tolist()
     ([10.99, 9.92, 9.09], 2.07, [204, 101, 39, 18])
     """
+    check_budget(budget_s)
     needed_s = smallest_budget(problem)
     if not needed_s * (1 - TOLERANCE) <= budget_s < math.inf:
         fit = fitting_rounds(problem, budget_s) if math.isfinite(budget_s) else 0
@@ -93,10 +96,17 @@ def smallest_budget(problem: DeadlineProblem) -> float:
 
 def fitting_rounds(problem: DeadlineProblem, budget_s: float) -> int:
     """The number of the problem's first rounds that the budget allows; 0 if none."""
+    check_budget(budget_s)
     if not math.isfinite(budget_s):
         raise ConfigError(f"the budget is {budget_s:g} s; give a finite one")
     needed_s = np.arange(1, problem.rounds + 1) * _round_s(problem) * (1 - TOLERANCE)
     return int(np.count_nonzero(needed_s <= budget_s))
+
+
+def check_budget(budget_s: float) -> None:
+    """Refuse what is no number; whether it is enough is the plan's to say."""
+    if not isinstance(budget_s, numbers.Real) or isinstance(budget_s, bool):
+        raise ConfigError(f"the budget is {shown(budget_s)}; give a number of seconds")
 
 
 def rounded_up(seconds: float) -> str:
@@ -114,12 +124,16 @@ def choose_rounds(
     1 to the number of steps). Numbers that the budget does not allow are left out. Above 64 numbers
     every few are tried, then all around the best: exact if the bound has one valley in R.
     """
-    tried = sorted(set(range(1, problem.rounds + 1) if rounds is None else rounds))
-    if not tried or tried[0] < 1 or tried[-1] > problem.rounds:
-        raise ConfigError(
-            f"rounds has to be numbers between 1 and the {problem.rounds} steps that are given; "
-            f"it is {'empty' if not tried else f'{tried[0]} to {tried[-1]}'}"
-        )
+    check_budget(budget_s)
+    try:
+        given = set(range(1, problem.rounds + 1) if rounds is None else rounds)
+    except TypeError:
+        raise ConfigError(f"rounds is {shown(rounds)}; give whole numbers to try") from None
+    for number in given:
+        check_whole("rounds", number, 1, problem.rounds, f", but {problem.rounds} steps are given")
+    tried = sorted(given)
+    if not tried:
+        raise ConfigError(f"rounds is empty; give numbers between 1 and the {problem.rounds} steps")
     most = fitting_rounds(problem, budget_s) if math.isfinite(budget_s) else 0
     fitting = [number for number in tried if number <= most]
     if not fitting:

@@ -2,6 +2,9 @@
 
 import heapq
 
+from fedpace.core.errors import ConfigError
+from fedpace.planning.checks import check_whole
+
 
 class FastestClients:
     """The k smallest total times so far, and the longest upload among them.
@@ -10,6 +13,7 @@ class FastestClients:
     """
 
     def __init__(self, k: int) -> None:
+        check_whole("k", k)
         self._k = k
         self._members: set[int] = set()
         self._by_total: list[tuple[float, int, float]] = []
@@ -46,14 +50,22 @@ class FastestClients:
 
     @property
     def slowest_s(self) -> float:
+        """Total time of the slowest member."""
+        self._check_not_empty()
         self._forget_former()
         return -self._by_total[0][0]
 
     @property
     def longest_upload_s(self) -> float:
+        """Longest upload among the members."""
+        self._check_not_empty()
         while self._by_upload[0][1] not in self._members:
             heapq.heappop(self._by_upload)
         return -self._by_upload[0][0]
+
+    def _check_not_empty(self) -> None:
+        if not self._members:
+            raise ConfigError("no client has answered yet; add one or more before asking for times")
 
     def _enter(self, client: int, total_s: float, upload_s: float) -> None:
         self._members.add(client)

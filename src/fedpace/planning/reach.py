@@ -6,7 +6,9 @@ Here the forward pass takes its steady time, and layer i an exponential one arou
 
 import numpy as np
 
+from fedpace.core.errors import ConfigError
 from fedpace.core.model import ModelProfile
+from fedpace.planning.checks import check_columns, shown
 from fedpace.planning.deadline_bound import missed_chances_at_rates
 
 STEADY_BELOW = 0.01
@@ -20,6 +22,9 @@ def missed_chances_of_model(
 
     step_s: seconds of one full step of each user's batch; window_s: seconds it has for computing.
     """
+    check_columns(step_s=step_s, window_s=window_s)
+    if (step_s <= 0).any():
+        raise ConfigError(f"step_s has {step_s.min():g}; a step takes time, give seconds above 0")
     forward = sum(layer.forward for layer in model.layers)
     backward = np.array([layer.backward for layer in reversed(model.layers)])
     shares = backward / (forward + backward.sum())
@@ -42,6 +47,12 @@ def finished_chances(rates: np.ndarray, windows: np.ndarray) -> np.ndarray:
     rates: 1 / mean of each. By uniformisation: a Poisson clock of the largest rate ticks, and each tick
     completes the time that runs with the chance rate / largest. No term is negative, so none cancel.
     """
+    check_columns(rates=rates)
+    check_columns(windows=windows)
+    if not len(rates) or (rates <= 0).any():
+        raise ConfigError(f"rates is {shown(rates)}; give one or more, all above 0")
+    if not len(windows):
+        return np.zeros((0, len(rates)))
     largest = float(rates.max())
     # After the sum of all means and 50 of the longest, less than e^-50 is not over.
     ticks = largest * np.minimum(windows, (1 / rates).sum() + 50 / rates.min())

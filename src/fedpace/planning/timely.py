@@ -7,6 +7,7 @@ import numpy as np
 
 from fedpace.core.commands import TOLERANCE
 from fedpace.core.errors import ConfigError
+from fedpace.planning.checks import check_columns, check_number, check_whole, read_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ def schedule(
     """
     compute, comm = _times("unit_compute_s", unit_compute_s), _times("unit_comm_s", unit_comm_s)
     down = np.zeros_like(compute) if unit_down_s is None else _times("unit_down_s", unit_down_s)
+    if not len(compute):
+        raise ConfigError("unit_compute_s is empty; give the times of one client or more")
     if not len(compute) == len(comm) == len(down):
         raise ConfigError(
             f"{len(compute)} compute, {len(comm)} communication and {len(down)} download times; "
@@ -47,10 +50,7 @@ def schedule(
         )
     if (compute <= 0).any():
         raise ConfigError("a unit compute time is 0; an epoch takes time, give what it takes")
-    if not 1 <= k <= len(compute):
-        raise ConfigError(
-            f"k is {k}, but {len(compute)} clients are sampled; set k between 1 and {len(compute)}"
-        )
+    check_whole("k", k, 1, len(compute), f", but {len(compute)} clients are sampled")
     total = down + compute + comm
     interval = float(np.partition(total, k - 1)[k - 1])  # Algorithm 1, line 7
     epochs, fractions, report = workloads(interval, compute, comm, down)
@@ -61,6 +61,8 @@ def workloads(
     interval: float, compute: np.ndarray, comm: np.ndarray, down: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Epochs, fractions and report times for a given interval (Algorithm 3, lines 2 to 4)."""
+    check_number("interval", interval)
+    check_columns(compute=compute, comm=comm, down=down)
     # The tolerance keeps an epoch that fits exactly from being lost to rounding.
     epochs = np.floor((interval - down - comm) / compute * (1 + TOLERANCE)).clip(1, 1e9)
     in_time = down + compute + comm <= interval
@@ -69,7 +71,7 @@ def workloads(
 
 
 def _times(name: str, values: Sequence[float]) -> np.ndarray:
-    times = np.asarray(values, dtype=float)
-    if times.ndim != 1 or not np.isfinite(times).all() or (times < 0).any():
-        raise ConfigError(f"{name} is {values}; give a list of finite seconds, none negative")
+    times = read_column(name, values, "seconds, none negative")
+    if (times < 0).any():
+        raise ConfigError(f"{name} has {times.min():g}; give a list of finite seconds, none negative")
     return times

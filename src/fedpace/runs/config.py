@@ -217,6 +217,8 @@ def _read(path: Path) -> Table:
         raise ConfigError(f"{path} is a folder; give the path of a TOML config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; give a TOML file") from None
 
 
 def _override(table: Table, override: str) -> Table:

@@ -84,6 +84,7 @@ class Chaos:
         self.online, self.tasks, self.timers = set(), {}, {}
         self.arrived, self.used, self.answered = set(), set(), set()
         self.owner, self.counted = {}, set()
+        self.measured, self.evaluated = set(), False
 
     def tell(self, event):
         self.now = event.at
@@ -107,9 +108,11 @@ class Chaos:
             case Aggregate(tasks=tasks):
                 self.used.update(tasks)
                 self.counted.update(tasks)
-            case Measure(request=request, tasks=tasks):
+            case Measure(request=request, tasks=tasks, what=what):
+                self.measured.add(what)
                 self.tell(Measured(self.now, request, (1.0,) * len(tasks)))
             case Evaluate(request=request):
+                self.evaluated = True
                 self.tell(Measured(self.now, request, (0.5, 1.0)))
 
     def join(self, client, at):
@@ -231,6 +234,19 @@ def test_no_sequence_of_events_makes_a_policy_break_the_contract_or_stop_for_eve
         assert chaos.calm(), f"seed {seed}: with everybody there and answering, all must get to count"
         assert len(chaos.arrived - chaos.used) <= 2 * CLIENTS, f"seed {seed}: updates are left over"
         assert len(chaos.timers) <= CLIENTS, f"seed {seed}: timers are left over"
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_a_policy_measures_what_it_says_before_the_run_and_nothing_else(name, options):
+    measured, evaluated = set(), False
+    for seed in range(5):
+        chaos = run(name, options, seed, Memory())
+        chaos.calm()
+        measured |= chaos.measured
+        evaluated |= chaos.evaluated
+    policy = chaos.session.policy
+    assert measured == set(policy.measures(policy.settings))
+    assert evaluated == policy.evaluates
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS)

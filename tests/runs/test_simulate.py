@@ -6,7 +6,7 @@ from torch.nn.functional import mse_loss
 
 import fedpace
 from fedpace.core.commands import Aggregate, Note
-from fedpace.core.errors import ConfigError, JournalError, PolicyError
+from fedpace.core.errors import ConfigError, JournalError
 from fedpace.core.events import Joined
 from fedpace.core.facts import Evaluated, Finished
 from fedpace.core.journal import replay
@@ -113,9 +113,15 @@ def test_the_number_of_processes_changes_nothing(tmp_path, small, policy):
 
 
 @pytest.mark.parametrize("policy", ["dynamic_tau", "dynamite"])
-def test_a_policy_that_measures_updates_cannot_run_without_any(small, policy):
-    with pytest.raises(PolicyError, match="train for real"):
-        fedpace.simulate(small | {"policy": policy, "timing_only": True})
+@pytest.mark.parametrize("how", [{"timing_only": True}, {"task": {"kind": "timing"}}], ids=str)
+def test_a_policy_that_measures_updates_is_refused_before_a_timing_only_run(
+    small, policy, how, tmp_path
+):
+    out = tmp_path / "run"
+    with pytest.raises(ConfigError, match=f"policy '{policy}' measures .*train for real") as refusal:
+        fedpace.simulate(small | {"policy": policy} | how, out=out)
+    assert "\n" not in str(refusal.value)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("policy", sorted({*plugins.names("policies")} - {"dynamic_tau", "dynamite"}))

@@ -148,6 +148,12 @@ class Blend(_Command, frozen=True):
     slot: str = always(GLOBAL)
 
 
+Measurement = Literal[
+    "norm", "divergence", "gradient", "noise", "smoothness", "loss", "slope", "change", "spread"
+]
+"""What a Measure can ask for."""
+
+
 class Measure(_Command, frozen=True):
     """Ask for one number per update.
 
@@ -161,9 +167,7 @@ class Measure(_Command, frozen=True):
     """
 
     request: int
-    what: Literal[
-        "norm", "divergence", "gradient", "noise", "smoothness", "loss", "slope", "change", "spread"
-    ]
+    what: Measurement
     tasks: tuple[int, ...]
     weights: tuple[float, ...] = always(())
 

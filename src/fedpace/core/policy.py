@@ -13,7 +13,7 @@ import numpy as np
 
 from fedpace.core.books import Books
 from fedpace.core.budget import Budget
-from fedpace.core.commands import Command, Work
+from fedpace.core.commands import Command, Measurement, Work
 from fedpace.core.errors import Checked, Count, NonNegative, PolicyError, Positive
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Measured, Profiled, Started, Timer
 from fedpace.core.model import ModelProfile
@@ -73,10 +73,12 @@ class Policy(Generic[S]):
 
     Settings: a frozen dataclass; its fields are the keys of the policy's config table.
     tasks_per_client: how many tasks a client may hold open at once.
+    evaluates: it asks for the accuracy of a model, which a timing-only run has not.
     """
 
     Settings: ClassVar[type[Any]] = NoSettings
     tasks_per_client: ClassVar[int] = 1
+    evaluates: ClassVar[bool] = False
 
     def __init__(self, settings: S, context: Context) -> None:
         self.settings = settings
@@ -88,6 +90,11 @@ class Policy(Generic[S]):
     @classmethod
     def widths(cls, settings: S) -> tuple[float, ...]:
         """Shares of the model's channels that the policy will ask for: it is told what they cost."""
+        return ()
+
+    @classmethod
+    def measures(cls, settings: S) -> tuple[Measurement, ...]:
+        """Numbers about updates that the policy will ask for; a timing-only run has none."""
         return ()
 
     @property

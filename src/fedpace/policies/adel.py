@@ -97,18 +97,18 @@ class ADEL(Layered[ADELSettings]):
 
     Settings = ADELSettings
 
+    @classmethod
+    def measures(cls, settings: ADELSettings) -> tuple[Estimate, ...]:
+        """The constants that are not given, in the warm-up."""
+        names: tuple[Estimate, ...] = ("gradient", "noise", "smoothness")
+        return tuple(name for name in names if getattr(settings.constants, name) is None)
+
     def __init__(self, settings: ADELSettings, context: Context) -> None:
         budget_s = settings.budget_s or context.budget.time_s
         if budget_s is None:
             raise ConfigError("budget_s is not set; give it, or budget.time_s, the time for all rounds")
-        known = settings.constants
-        unknown: tuple[Estimate, ...] = tuple(
-            name for name in ("gradient", "noise", "smoothness") if getattr(known, name) is None
-        )
         warm_up_s = settings.warm_up * budget_s
-        super().__init__(
-            settings, context, settings.averaging, settings.times, warm_up_s, budget_s, unknown
-        )
+        super().__init__(settings, context, settings.averaging, settings.times, warm_up_s, budget_s)
         self._budget_s = budget_s
         self._wanted = self._last = settings.rounds  # the last round; the warm-up is round 0
         self._planned: _Planned | None = None

@@ -51,8 +51,12 @@ class DynamicTau(Stepped[DynamicTauSettings]):
 
     Settings = DynamicTauSettings
 
+    @classmethod
+    def measures(cls, settings: DynamicTauSettings) -> tuple[Estimate, ...]:
+        return (*MEASURED, "slope")
+
     def __init__(self, settings: DynamicTauSettings, context: Context) -> None:
-        super().__init__(settings, context, (*MEASURED, "slope"))
+        super().__init__(settings, context)
         self.estimates = LossEstimates(0.0)
         self._lipschitz = 0.0
         self._last = 1

@@ -47,8 +47,12 @@ class Dynamite(Stepped[DynamiteSettings]):
 
     Settings = DynamiteSettings
 
+    @classmethod
+    def measures(cls, settings: DynamiteSettings) -> tuple[Estimate, ...]:
+        return MEASURED
+
     def __init__(self, settings: DynamiteSettings, context: Context) -> None:
-        super().__init__(settings, context, MEASURED)
+        super().__init__(settings, context)
         budget = context.budget
         if budget.money is not None and settings.rounds * budget.round_cost >= budget.money:
             raise ConfigError(

@@ -97,6 +97,8 @@ class Assembly:
             timed = request.earlier_profile()
             learning = sides.Learning(task, config, plan, request.device, timed, stream)
             model = learning.profile
+        if learning is None or config.timing_only:
+            check_timing(plan)
         context = context_of(plan, config.seed, len(samples), model)
         header = _header(config, plan, context, ("serve",), {})
         if request.task is not None:
@@ -155,6 +157,16 @@ def _with_clients(config: Config, task: "Task | TimingTask") -> Config:
             f"set clients to {count}, or leave it out"
         )
     return replace(config, clients=count)
+
+
+def check_timing(plan: PolicyPlan) -> None:
+    """Refuse a policy that needs what a timing-only run, where nothing is learned, cannot give it."""
+    measured = list(plan.kind.measures(plan.settings)) + ["accuracy"] * plan.kind.evaluates
+    if measured:
+        raise ConfigError(
+            f"policy {plan.label!r} measures {', '.join(measured)}, but a timing-only run has none; "
+            f"train for real, or give the policy what it would measure, such as adel's constants"
+        )
 
 
 def context_of(

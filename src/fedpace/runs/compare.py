@@ -16,7 +16,7 @@ from fedpace.core.host import cores, end_with_parent
 from fedpace.core.model import ModelProfile
 from fedpace.core.run import Standing
 from fedpace.report.summary import Summary
-from fedpace.runs.assembly import context_of
+from fedpace.runs.assembly import check_timing, context_of
 from fedpace.runs.config import Config, policy_plan
 from fedpace.runs.folder import RunFolder
 from fedpace.runs.simulate import check_device, open_result, simulate
@@ -73,6 +73,9 @@ def compare(
     todo = [Entry(name, s, out / name / f"seed-{s}") for s in seeds for name in labels(config)]
     check("jobs", jobs, Count)
     check_device(device)
+    if config.timing_only or config.task.get("kind") == "timing":
+        for label in labels(config):
+            check_timing(policy_plan(config, label))
     if not (resume or overwrite):
         for entry in todo:
             RunFolder(entry.folder).check_free()

@@ -87,10 +87,14 @@ class Layered(Policy[S]):
     """One round after the other; `next_round` says how long and with which batches, or that it is over.
 
     The first round is a warm-up: everybody trains one whole batch, and it lasts until all are there, or
-    for `warm_up_s` if somebody is by then; at `give_up_s` it is over. measure: what is asked about its
-    updates. times: how long layers take, "exponential" around their cost or "steady"; "auto" begins
+    for `warm_up_s` if somebody is by then; at `give_up_s` it is over. What it `measures` is asked about
+    its updates. times: how long layers take, "exponential" around their cost or "steady"; "auto" begins
     with the first, and goes over to the second when what happens cannot be chance.
     """
+
+    @classmethod
+    def measures(cls, settings: S) -> tuple[Estimate, ...]:
+        return ()
 
     def __init__(
         self,
@@ -100,7 +104,6 @@ class Layered(Policy[S]):
         times: Times,
         warm_up_s: float,
         give_up_s: float | None = None,
-        measure: tuple[Estimate, ...] = (),
     ) -> None:
         super().__init__(settings, context)
         if context.steps is None and context.epochs != 1:
@@ -114,7 +117,7 @@ class Layered(Policy[S]):
         """Said before the next round begins."""
         self.steady = times == "steady"
         self.estimates: dict[Estimate, dict[int, float]] = {}
-        self._averaging, self._measure = averaging, measure
+        self._averaging, self._measure = averaging, self.measures(settings)
         self._warm_up_s, self._give_up_s = warm_up_s, give_up_s
         self._over = self._overdue = False
         self._running: LayeredRound | None = None

@@ -98,10 +98,14 @@ class SteppedRound:
 class Stepped(Policy[S]):
     """One round after the other; `next_round` says what is given out, or that it is over.
 
-    measure: what is asked about the updates of rounds in which it `asks`; `learn` is told.
+    What it `measures` is asked about the updates of rounds in which it `asks`; `learn` is told.
     """
 
-    def __init__(self, settings: S, context: Context, measure: tuple[Estimate, ...] = ()) -> None:
+    @classmethod
+    def measures(cls, settings: S) -> tuple[Estimate, ...]:
+        return ()
+
+    def __init__(self, settings: S, context: Context) -> None:
         super().__init__(settings, context)
         if context.steps is None and context.epochs != 1:
             raise ConfigError(
@@ -111,7 +115,7 @@ class Stepped(Policy[S]):
         self.devices: dict[int, Device] = {}
         self.notes: list[Note] = []
         """Said before the next round begins."""
-        self._measure = measure
+        self._measure = self.measures(settings)
         self._over = self._asked = False
         self._began = 0.0
         self._foretold_s: float | None = None

@@ -21,7 +21,7 @@ from fedpace.core.commands import (
 )
 from fedpace.core.errors import PeerError, PolicyError
 from fedpace.core.events import Event, Failed, Joined, Left, Measured, Profiled, Rates, Started, Timer
-from fedpace.core.facts import Finished, Ignored, Spent
+from fedpace.core.facts import Closed, Finished, Ignored, Spent
 from fedpace.core.journal import Header, Journal, Memory
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
@@ -307,6 +307,23 @@ def test_the_journal_says_what_was_spent_after_every_round_and_at_the_end():
     facts = [m for m in run._recorder.messages if isinstance(m, Spent | Finished)]
     # A tier's model is no round, and what was given out at the end was never begun.
     assert facts == [Spent(1.0, 210.0), Spent(1.0, 210.0), Finished(1.0, "enough")]
+
+
+def test_tasks_that_are_open_when_the_run_ends_are_closed_before_its_last_line():
+    first, second = train(), train(client=1, task=2)
+    run = session([], [first, second], [], **PAID | {"money": 900.0})
+    run.handle(JOIN)
+    run.handle(Joined(0.0, 1, 200))
+    run.handle(Joined(1.0, 2, 200))
+    run.end(7.0, "enough")
+    assert run._recorder.messages[-4:] == [
+        Closed(7.0, 0, 1),
+        Closed(7.0, 1, 2),
+        Spent(7.0, 400.0),
+        Finished(7.0, "enough"),
+    ]
+    assert not run.books.open
+    assert run.books.clients.idle == 3
 
 
 def test_where_nothing_has_a_price_the_journal_does_not_speak_of_money():

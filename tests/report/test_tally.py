@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedpace.core.commands import Aggregate, Blend, Cancel, Drop, Train, Work
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Failed, Joined, Left, Started, Timer
-from fedpace.core.facts import Finished
+from fedpace.core.facts import Closed, Finished
 from fedpace.core.journal import Journal
 from fedpace.report.summary import Summary, summarise
 from fedpace.report.tally import Tally
@@ -121,6 +121,25 @@ def test_updates_reach_the_global_model_by_way_of_other_slots():
     assert tally.clients_per_round == [2, 1]
     assert tally.rounds_of == {0: 1, 1: 1, 2: 1}
     assert tally.staleness == 1, "the last update was one global version old"
+
+
+def test_tasks_that_the_end_of_the_run_closes_are_busy_until_then_and_counted():
+    tally = Tally()
+    for message in (
+        Joined(0.0, 0, 1),
+        Joined(0.0, 1, 1),
+        Started(1.0),
+        Train(0, 1, 0, WORK),
+        Train(1, 2, 0, WORK),
+        arrival(2.0, 1, 2),
+        Closed(4.0, 0, 1),
+        Finished(4.0, "done"),
+    ):
+        tally.write(message)
+    assert tally.seconds() == (3.0 + 1.0, 8.0)
+    assert (tally.unfinished, len(tally.books.open)) == (1, 0)
+    with pytest.raises(JournalError, match="no such task is open"):
+        tally.write(Closed(4.0, 0, 1))
 
 
 TOLD = [

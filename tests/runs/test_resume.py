@@ -6,7 +6,7 @@ from fedpace.core.codec import decode
 from fedpace.core.commands import Aggregate, Command, Evaluate, Note
 from fedpace.core.errors import FedpaceError, JournalError
 from fedpace.core.events import Measured, Started, Timer
-from fedpace.core.facts import Evaluated, Finished, Ignored
+from fedpace.core.facts import Closed, Evaluated, Finished, Ignored, Spent
 from fedpace.core.journal import Journal, read
 from fedpace.core.policy import NoSettings, Policy
 from fedpace.core.run import Standing
@@ -126,6 +126,25 @@ def test_lines_are_counted_that_were_written_to_their_end_but_not_the_end_of_the
     journal.write(Finished(3.0, "over"))
     journal.close(complete=False)
     assert count_lines(part(path)) == 8
+
+
+@pytest.mark.parametrize("written", range(5))
+def test_an_end_with_its_cost_and_its_open_tasks_is_said_again(path, written):
+    end = [Closed(3.0, 0, 1), Closed(3.0, 1, 2), Spent(3.0, 5.0), Finished(3.0, "over")]
+    journal = Journal.resume(path, 8)
+    for message in end[:written]:
+        journal.write(message)
+    journal.close(complete=False)
+    assert count_lines(part(path)) == 8
+
+
+def test_the_cost_of_a_round_counts_and_that_of_the_end_does_not(path):
+    for end, counted in (([Spent(3.0, 5.0)], 9), ([Spent(3.0, 5.0), Finished(3.0, "over")], 9)):
+        journal = Journal.resume(path, 8)
+        for message in (Spent(2.0, 4.0), *end):
+            journal.write(message)
+        journal.close(complete=False)
+        assert count_lines(part(path)) == counted + (len(end) == 1)
 
 
 def snapshots(path, tmp_path, spool=None):

@@ -34,6 +34,14 @@ class Ignored(_Fact, frozen=True):
     task: int | None = None
 
 
+class Closed(_Fact, frozen=True):
+    """A task was still open when the run ended, and comes to nothing."""
+
+    at: float
+    client: int
+    task: int
+
+
 class Finished(_Fact, frozen=True):
     """The run is over. diverged: the round that came to numbers that are not finite, if one has."""
 
@@ -42,4 +50,4 @@ class Finished(_Fact, frozen=True):
     diverged: int | None = None
 
 
-Fact = Evaluated | Spent | Ignored | Finished
+Fact = Evaluated | Spent | Ignored | Closed | Finished

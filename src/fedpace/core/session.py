@@ -5,7 +5,8 @@ It hands events to the policy, checks what comes back, and writes both into the 
 - time never runs backwards, and no timer is set in the past;
 - work goes only to clients that are online, to each at most `tasks_per_client` at a time;
 - a task is opened once, always from the current version of its model slot, and ends once: it
-  arrives, fails, or is cancelled; what comes of it later never reaches the policy;
+  arrives, fails, is cancelled, or is closed because the run ends; what comes of it later never
+  reaches the policy;
 - a client that leaves has left before its open tasks fail, so that nobody gives it new ones;
 - a probe has at most one profile;
 - an update is used at most once, and never after it was dropped;
@@ -43,7 +44,7 @@ from fedpace.core.commands import (
 )
 from fedpace.core.errors import FedpaceError, PeerError, PolicyError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Measured, Profiled, Started, Timer
-from fedpace.core.facts import Fact, Finished, Ignored, Spent
+from fedpace.core.facts import Closed, Fact, Finished, Ignored, Spent
 from fedpace.core.policy import Policy
 
 MOST_CLIENTS = 10**8
@@ -154,8 +155,14 @@ class Session:
         self._recorder.write(fact)
 
     def end(self, at: float, reason: str, diverged: int | None = None) -> None:
-        """The run is over: write down what it has cost, and why it ended; see `Finished`."""
+        """The run is over: write down which tasks are left, what it has cost, and why it ended.
+
+        diverged: see `Finished`.
+        """
         self._books.ledger.end(at)
+        for number in list(self._books.open):
+            task = self._books.close(number)
+            self._recorder.write(Closed(at, task.command.client, number))
         self._record_spent(at)
         self._recorder.write(Finished(at, reason, diverged))
 

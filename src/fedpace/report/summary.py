@@ -28,7 +28,8 @@ class Summary:
     diverged: the round, and when, where training came to numbers that are not finite.
     idle_share: 1 - busy / online client-seconds; busy from a task's Probe or Train to its end.
     down_bytes: the model, or the thinner one asked for, once a task; up_bytes: what arrived.
-    cancelled: reason -> tasks; dropped: updates that arrived and were thrown away.
+    cancelled: reason -> tasks; dropped: updates that arrived and were thrown away; unfinished: tasks
+    that were still open when the run ended.
     mean_staleness: versions of its own slot that an update was behind when it was aggregated.
     mean_depth: layers an aggregated update carries; mean_depth_share: of the model's layers.
     None stands where there is nothing to take a mean of.
@@ -61,6 +62,7 @@ class Summary:
     mean_depth_share: float | None
     clock: str = "virtual"
     diverged: tuple[int, float] | None = None
+    unfinished: int = 0
 
     @classmethod
     def of(cls, header: Header, messages: Iterable[Message]) -> Self:
@@ -111,6 +113,7 @@ class Summary:
             mean_depth_share=None if depth is None else depth / header.context.model.depth,
             clock="real" if header.run.get("clock") == "real" else "virtual",
             diverged=tally.diverged,
+            unfinished=tally.unfinished + len(tally.books.open),
         )
 
     def time_to(self, target: float) -> float | None:

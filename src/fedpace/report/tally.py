@@ -12,7 +12,7 @@ from fedpace.core.codec import Message
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Cancel, Command, Drop, Finish, Probe, Train
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left
-from fedpace.core.facts import Evaluated, Fact, Finished
+from fedpace.core.facts import Closed, Evaluated, Fact, Finished
 from fedpace.core.model import ModelProfile
 
 
@@ -39,7 +39,7 @@ class Tally:
         self.clients_per_round: list[int] = []
         self.rounds_of: dict[int, int] = {}
         """Rounds that each client took part in, for everyone who ever joined."""
-        self.tasks = self.arrived = self.failed = self.dropped = self.up_bytes = 0
+        self.tasks = self.arrived = self.failed = self.dropped = self.unfinished = self.up_bytes = 0
         self.cancelled: Counter[str] = Counter()
         self.aggregated = self.staleness = self.depth = 0
         """Updates used, and the sums of their staleness and depth, over all slots."""
@@ -101,10 +101,10 @@ class Tally:
                 self.arrived += 1
                 self.up_bytes += event.up_bytes
                 self._depths[event.task] = event.result.depth
-                self._close(client)
+                self._close(client, self.books.now)
             case Failed(client=client):
                 self.failed += 1
-                self._close(client)
+                self._close(client, self.books.now)
             case Joined(client=client):
                 self._online_since[client] = event.at
                 self.rounds_of.setdefault(client, 0)
@@ -117,6 +117,11 @@ class Tally:
             case Evaluated(slot=slot) if slot == GLOBAL:
                 self.evaluations.append(fact)
                 self.evaluated_money.append(self._model_money)
+            case Closed(client=client, task=task):
+                self._check_open(client, task)
+                self.books.close(task)
+                self.unfinished += 1
+                self._close(client, fact.at)
             case Finished(at=at, reason=reason):
                 self.books.ledger.end(at)
                 self.end_s, self.finished = at, reason
@@ -133,7 +138,7 @@ class Tally:
             case Cancel(client=client, task=task, reason=reason):
                 self._check_open(client, task)
                 self.books.note(command)
-                self._close(client)
+                self._close(client, self.books.now)
                 self.cancelled[reason] += 1
             case Drop(task=task):
                 self._use((task,))
@@ -160,10 +165,10 @@ class Tally:
         if task not in self.books.tasks_of(client):
             raise self._error(f"task {task} of client {client} ends, but no such task is open")
 
-    def _close(self, client: int) -> None:
+    def _close(self, client: int, at: float) -> None:
         """Count the time of a client whose last task is over."""
         if not self.books.tasks_of(client):
-            self._busy_s += self.books.now - self._busy_since.pop(client)
+            self._busy_s += at - self._busy_since.pop(client)
 
     def _use(self, tasks: tuple[int, ...]) -> list[OpenTask]:
         for task in tasks:

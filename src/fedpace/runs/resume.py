@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,7 +22,7 @@ from fedpace.core.codec import Message
 from fedpace.core.commands import Command, Evaluate, Measure
 from fedpace.core.errors import Diverged, FedpaceError, JournalError, PeerError, PolicyError
 from fedpace.core.events import Event, Measured
-from fedpace.core.facts import Evaluated, Finished, Spent
+from fedpace.core.facts import Evaluated, Spent
 from fedpace.core.journal import Journal, part_path, read
 from fedpace.core.run import Standing
 from fedpace.core.session import Session
@@ -33,6 +32,8 @@ from fedpace.remote.spool import Spool
 from fedpace.remote.world import RemoteWorld
 
 log = logging.getLogger("fedpace.server")
+
+_SPENT, _CLOSED, _FINISHED = b'{"fact":"spent"', b'{"fact":"closed"', b'{"fact":"finished"'
 
 
 @dataclass(frozen=True)
@@ -104,16 +105,22 @@ class RetracedJournal(Journal):
 
 
 def count_lines(part: Path) -> int:
-    """Lines of an unfinished journal that count: whole ones, without its end, which is said again."""
-    lines, last = 0, b""
+    """Lines of an unfinished journal that count: whole ones, without its end, which is said again.
+
+    An end is the tasks that were open, the cost of all, where anything costs, and why.
+    """
+    lines, counted, before = 0, 0, b""
     with part.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):
-                lines, last = lines + 1, line
-    with suppress(JournalError):  # which line is broken is found when it is retraced
-        if lines > 1 and isinstance(codec.decode(last), Finished):
-            lines -= 1
-    return lines
+            if not line.endswith(b"\n"):
+                continue
+            lines += 1
+            if line.startswith(_FINISHED):
+                counted -= before.startswith(_SPENT) and counted == lines - 1
+            elif not (line.startswith(_SPENT) and before.startswith(_CLOSED)):
+                counted = counted if line.startswith(_CLOSED) else lines
+            before = line
+    return counted
 
 
 @dataclass(frozen=True)

@@ -51,13 +51,15 @@ class ServerSettings(Checked):
     """The server optimiser; the aggregated update is its pseudo-gradient."""
 
     optimiser: Annotated[
-        Literal["fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad"], "takes the step"
+        Literal["fedavg", "fedavgm", "fedadam", "fedadam-paper", "fedyogi", "fedadagrad"],
+        "takes the step; fedadam is torch's Adam, fedadam-paper as Reddi et al. have it, as fedyogi and "
+        "fedadagrad are",
     ] = "fedavg"
     normalise: Annotated[
         bool, "FedNova: bring every update to the same number of local steps before they are combined"
     ] = False
     lr: Annotated[Positive, "server learning rate; the adaptive ones want 0.01 to 0.1"] = 1.0
     momentum: Annotated[BelowOne, "of fedavgm"] = 0.9
-    beta1: Annotated[BelowOne, "first-moment decay of fedadam and fedyogi"] = 0.9
-    beta2: Annotated[BelowOne, "second-moment decay of fedadam and fedyogi"] = 0.99
-    tau: Annotated[Positive, "adaptivity of fedadam, fedyogi and fedadagrad"] = 1e-3
+    beta1: Annotated[BelowOne, "first-moment decay of both fedadams and fedyogi"] = 0.9
+    beta2: Annotated[BelowOne, "second-moment decay of both fedadams and fedyogi"] = 0.99
+    tau: Annotated[Positive, "adaptivity of both fedadams, fedyogi and fedadagrad"] = 1e-3

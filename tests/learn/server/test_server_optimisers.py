@@ -43,6 +43,28 @@ def test_fedadam_is_adam_with_bias_correction():
     assert two_steps(ServerSettings("fedadam", lr=0.1)) == pytest.approx([first, second])
 
 
+def test_the_papers_fedadam_corrects_no_bias_and_starts_at_tau_squared():
+    # v starts at 1e-6: v1 = 0.99e-6 + 0.01 * 0.25; v2 = 0.99 v1 + 0.01 * 0.04; m1 = 0.05, m2 = 0.025
+    v1 = 0.99e-6 + 0.0025
+    v2 = 0.99 * v1 + 0.0004
+    first = 1 + 0.1 * 0.05 / (math.sqrt(v1) + 0.001)
+    second = first + 0.1 * 0.025 / (math.sqrt(v2) + 0.001)
+    assert two_steps(ServerSettings("fedadam-paper", lr=0.1)) == pytest.approx([first, second])
+
+
+def test_the_two_fedadams_are_a_tenth_apart_after_five_rounds():
+    ends = []
+    for name in ("fedadam", "fedadam-paper"):
+        param = nn.Parameter(torch.zeros(1))
+        optimiser = make_optimiser(ServerSettings(name, lr=0.1), [param])
+        for delta in (0.5, 0.4, 0.3, 0.2, 0.1):
+            param.grad = torch.tensor([-delta])
+            optimiser.step()
+        ends.append(float(param.detach()))
+    assert ends == pytest.approx([0.47, 0.67], abs=0.1)
+    assert abs(ends[0] - ends[1]) > 0.1
+
+
 def test_fedyogi_moves_its_second_moment_by_a_bounded_step():
     # v starts at 1e-6: v1 = 1e-6 + 0.01 * 0.25; then v1 < 0.04, so v2 = v1 + 0.01 * 0.04
     v1 = 1e-6 + 0.0025

@@ -1,6 +1,14 @@
 """Server optimisers, the last step of aggregation: a delta, negated, is an ordinary gradient.
 
-Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2.
+Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2. With g = -delta,
+
+    m = beta1 m + (1 - beta1) g;    w = w - lr m / (sqrt(v) + tau);    m from 0, v from tau^2
+
+    fedadam-paper  v = beta2 v + (1 - beta2) g^2
+    fedyogi        v = v - (1 - beta2) g^2 sign(v - g^2)
+    fedadagrad     v = v + g^2, and beta1 = 0
+
+and nothing corrects a bias. `fedadam` is torch's Adam instead: v from 0, m and v divided by 1 - beta^t.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,17 +21,29 @@ from torch.optim import SGD, Adagrad, Adam, Optimizer
 from fedpace.learn.settings import ServerSettings
 
 
-class Yogi(Optimizer):
-    """FedYogi, Algorithm 2: v moves towards the squared gradient by a bounded step.
+SecondMoment = Callable[[Tensor, Tensor, float], object]
+"""Changes v in place, given g^2 and beta2."""
 
-    m = beta1 m + (1 - beta1) g;  v = v - (1 - beta2) g^2 sign(v - g^2);
-    w = w - lr m / (sqrt(v) + tau). m starts at 0 and v at tau^2; no bias correction.
-    """
+
+def average_squares(v: Tensor, squared: Tensor, beta2: float) -> None:
+    """FedAdam: v is a moving average of squared gradients."""
+    v.mul_(beta2).add_(squared, alpha=1 - beta2)
+
+
+def step_to_square(v: Tensor, squared: Tensor, beta2: float) -> None:
+    """FedYogi: v moves towards the squared gradient by a bounded step."""
+    v.addcmul_(squared, torch.sign(v - squared), value=beta2 - 1)
+
+
+class AdaptiveOptimiser(Optimizer):
+    """Algorithm 2 with momentum: `second` says how the second moment moves."""
 
     def __init__(
-        self, params: Sequence[nn.Parameter], lr: float, beta1: float, beta2: float, tau: float
+        self, params: Sequence[nn.Parameter], second: SecondMoment, settings: ServerSettings
     ) -> None:
-        super().__init__(params, {"lr": lr, "beta1": beta1, "beta2": beta2, "tau": tau})
+        s = settings
+        super().__init__(params, {"lr": s.lr, "beta1": s.beta1, "beta2": s.beta2, "tau": s.tau})
+        self._second = second
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -39,8 +59,7 @@ class Yogi(Optimizer):
             state["v"] = torch.full_like(param, group["tau"] ** 2)
         m, v = state["m"], state["v"]
         m.mul_(group["beta1"]).add_(grad, alpha=1 - group["beta1"])
-        squared = grad * grad
-        v.addcmul_(squared, torch.sign(v - squared), value=group["beta2"] - 1)
+        self._second(v, grad * grad, group["beta2"])
         param.addcdiv_(m, v.sqrt().add_(group["tau"]), value=-group["lr"])
 
 
@@ -53,11 +72,12 @@ def make_optimiser(settings: ServerSettings, params: Sequence[nn.Parameter]) -> 
         case "fedavgm":
             return SGD(params, lr=s.lr, momentum=s.momentum)
         case "fedadam":
-            # Differs: torch corrects the bias of both moments and starts v at 0; the paper corrects
-            # nothing and starts v at tau^2. torch.optim is what users know and have tuned for.
+            # Differs: not the paper's form, but what users of torch.optim know and have tuned for.
             return Adam(params, lr=s.lr, betas=(s.beta1, s.beta2), eps=s.tau)
+        case "fedadam-paper":
+            return AdaptiveOptimiser(params, average_squares, s)
         case "fedyogi":
-            return Yogi(params, s.lr, s.beta1, s.beta2, s.tau)
+            return AdaptiveOptimiser(params, step_to_square, s)
         case "fedadagrad":
             # beta1 = 0, as in the paper's experiments with Adagrad.
             return Adagrad(params, lr=s.lr, initial_accumulator_value=s.tau**2, eps=s.tau)

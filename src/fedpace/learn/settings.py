@@ -52,7 +52,7 @@ class ServerSettings(Checked):
 
     optimiser: Annotated[
         Literal["fedavg", "fedavgm", "fedadam", "fedadam-paper", "fedyogi", "fedadagrad"],
-        "takes the step; fedadam is torch's Adam, fedadam-paper as Reddi et al. have it, as fedyogi and "
+        "takes the step; fedadam is torch's Adam, fedadam-paper that of Reddi et al., as fedyogi and "
         "fedadagrad are",
     ] = "fedavg"
     normalise: Annotated[

@@ -60,8 +60,8 @@ class DeadlineConstants(Checked):
     distance: NonNegative  # D0: squared, from the first model to the optimum
 
     def _check_rest(self) -> None:
-        one = isinstance(self.noise, int | float | np.number)
-        _numbers("noise", [self.noise] if one else self.noise, least=0)
+        noise = self.noise
+        _numbers("noise", [noise] if isinstance(noise, int | float) else noise, least=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,10 @@
 Every round has the same deadline and every client the same batch; backpropagation stops on time, and
 each layer is averaged over those who reached it. ADEL-FL is this with deadlines and batches planned.
 
+With unequal speeds the mean of a layer is mostly that of the fast, who reach it more often: the sum of
+the weights is right, their shares are not, and where clients' gradients are unlike each other the first
+layers step too far along those of the fast (docs/adel.md has by how much). So it is in the paper.
+
 Differs: a layer that nobody reached stays as it is, as in ADEL-FL (eq. 5).
 """
 

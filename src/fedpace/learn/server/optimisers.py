@@ -20,7 +20,6 @@ from torch.optim import SGD, Adagrad, Adam, Optimizer
 
 from fedpace.learn.settings import ServerSettings
 
-
 SecondMoment = Callable[[Tensor, Tensor, float], object]
 """Changes v in place, given g^2 and beta2."""
 

@@ -123,6 +123,11 @@ class ModelProfile:
         return len(self.layers)
 
     @property
+    def step_cost(self) -> float:
+        """Cost of a step of the full model, in the unit of the layers' costs."""
+        return sum(la.forward + la.backward for la in self.layers)
+
+    @property
     def total_bytes(self) -> int:
         return int(self.suffix_bytes[-1])
 

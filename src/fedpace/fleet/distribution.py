@@ -11,6 +11,7 @@ from fedpace.core.errors import Checked, ConfigError, Count, NonNegative, Positi
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
 from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Fleet, Floats, build_fleet
+from fedpace.fleet.speeds import MOBILENET_V2, FleetSettings
 
 WIDEST_LOG = 10.0
 
@@ -65,17 +66,24 @@ def _raw(spec: Draw, size: int, rng: np.random.Generator) -> Floats:
             return rng.uniform(spec.mean * (1 - spec.spread), spec.mean * (1 + spec.spread), size)
 
 
+PHONES = Draw("lognormal", 0.23, 0.89)
+"""Seconds a sample with the shipped trace's mean and spread."""
+
+
 @dataclass(frozen=True, slots=True)
-class DistributionSettings(Checked):
+class DistributionSettings(FleetSettings):
     """Distributions of compute and links; the defaults have the phone trace's mean and spread."""
 
-    compute_s: Annotated[Draw, "seconds to train the full model on `per_samples` samples"] = Draw(
-        "lognormal", 0.23, 0.89
-    )
+    compute_s: Annotated[Draw, "seconds to train the full model on `per_samples` samples"] = PHONES
     down_mbps: Annotated[Draw, "download, megabits a second"] = Draw("lognormal", 14.2, 1.14)
     up_mbps: Annotated[Draw, "upload, megabits a second"] = Draw("lognormal", 14.2, 1.14)
     behaviour: Annotated[Behaviour, "jitter, drift, dropout, presence"] = STEADY
     per_samples: Annotated[Count, "samples that compute_s is for: 64 for seconds a batch of 64"] = 1
+
+    def reference(self) -> float | None:
+        """MobileNet-V2's for the default, whose seconds are the trace's; of others nobody knows."""
+        phones = self.compute_s == PHONES and self.per_samples == 1
+        return self.reference_operations or (MOBILENET_V2 if phones else None)
 
 
 class Distribution:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import numpy as np
 
-from fedpace.core.errors import Checked, ConfigError, Count, Positive, check
+from fedpace.core.errors import ConfigError, Count, Positive, check
 from fedpace.fleet.behaviour import STEADY, Behaviour
 from fedpace.fleet.fleet import BYTES_S_PER_MBPS, Changes, Fleet, Floats, build_fleet, one_of
+from fedpace.fleet.speeds import FleetSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class SpeedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplicitSettings(Checked):
+class ExplicitSettings(FleetSettings):
     """One number a client, or one for all. With free links, those may be left out."""
 
     compute_s: Annotated[tuple[float, ...], "seconds to train the full model on `per_samples` samples"]

@@ -8,7 +8,8 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -96,6 +97,17 @@ class Fleet:
     @property
     def clients(self) -> int:
         return len(self.sample_s)
+
+    def with_seconds(self, factor: float) -> "Fleet":
+        """The same devices, on which a sample takes `factor` times as long."""
+        if factor == 1.0:
+            return self
+        changes = {
+            client: tuple((task, sample_s * factor) for task, sample_s in steps)
+            for client, steps in self.changes.items()
+        }
+        redraw = partial(_drawn_with_seconds, self.redraw, factor)
+        return replace(self, sample_s=self.sample_s * factor, redraw=redraw, changes=changes)
 
     def pace(self, client: int, counter: int, phase: int = 0) -> Pace:
         """The speeds of the client's counter-th task: its device of that time, with jitter.
@@ -190,13 +202,23 @@ def build_fleet(
     seed: int,
     redraw: Redraw,
     changes: Changes | None = None,
+    latency_s: Floats | None = None,
+    presence: Presence | None = None,
 ) -> Fleet:
-    """A fleet of these devices with the latency and presence that `behaviour` asks for."""
-    latency_s = np.full(len(sample_s), behaviour.latency_s)
-    presence = make_presence(behaviour, seed)
+    """A fleet of these devices; latency and presence as `behaviour` asks for where none are given."""
+    if latency_s is None:
+        latency_s = np.full(len(sample_s), behaviour.latency_s)
+    presence = presence or make_presence(behaviour, seed)
     return Fleet(
         sample_s, down_bytes_s, up_bytes_s, latency_s, seed, redraw, presence, behaviour, changes or {}
     )
+
+
+def _drawn_with_seconds(
+    redraw: Redraw, factor: float, rng: np.random.Generator
+) -> tuple[float, float, float]:
+    sample_s, down_bytes_s, up_bytes_s = redraw(rng)
+    return sample_s * factor, down_bytes_s, up_bytes_s
 
 
 def one_of(devices: Floats, rng: np.random.Generator) -> tuple[float, float, float]:

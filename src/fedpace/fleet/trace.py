@@ -11,17 +11,18 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedpace.core.errors import Checked, ConfigError, Count, Positive, check
+from fedpace.core.errors import ConfigError, Count, Positive, check
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
 from fedpace.fleet.fleet import Fleet, Floats, build_fleet, one_of
+from fedpace.fleet.speeds import MOBILENET_V2, FleetSettings
 from fedpace.fleet.tables import check_rows, read_table
 
 BYTES_S_PER_KBPS = 1000 / 8
 
 
 @dataclass(frozen=True, slots=True)
-class PhonesSettings(Checked):
+class PhonesSettings(FleetSettings):
     """A trace of phones, and factors from its numbers to those of training this model."""
 
     file: Annotated[
@@ -38,6 +39,10 @@ class PhonesSettings(Checked):
         "drawn: clients get random rows, several the same one where there are fewer; as listed: client "
         "i gets row i; unset: drawn",
     ] = None
+
+    def reference(self) -> float | None:
+        """MobileNet-V2's for the shipped trace; what another file is of, only its owner knows."""
+        return self.reference_operations or (MOBILENET_V2 if self.file is None else None)
 
     def _check_rest(self) -> None:
         if self.file is not None and self.order is None and self.behaviour.presence == "trace":

@@ -16,7 +16,8 @@ from fedpace.report.tally import Tally
 class Summary:
     """The numbers of one run. Shares and accuracies lie in [0, 1]; rounds are of slot "global".
 
-    clock: virtual or real; seconds are of it.
+    clock: virtual or real; seconds are of it. speeds: what compute times mean, "per sample", "by
+    operations" or "measured".
     label: how people call the run, from the header's run settings, else the policy's name.
     accuracy, loss: (time_s, value) of every evaluation of slot "global"; a loss that was not finite
     is left out.
@@ -61,6 +62,7 @@ class Summary:
     mean_depth: float | None
     mean_depth_share: float | None
     clock: str = "virtual"
+    speeds: str = "per sample"
     diverged: tuple[int, float] | None = None
     unfinished: int = 0
 
@@ -112,6 +114,7 @@ class Summary:
             mean_depth=depth,
             mean_depth_share=None if depth is None else depth / header.context.model.depth,
             clock="real" if header.run.get("clock") == "real" else "virtual",
+            speeds=_speeds(header.run),
             diverged=tally.diverged,
             unfinished=tally.unfinished + len(tally.books.open),
         )
@@ -173,6 +176,13 @@ def summarise(path: Path, unfinished: bool = False) -> Summary:
         if str(path) in str(error):
             raise
         raise JournalError(f"{path}, {error}") from error
+
+
+def _speeds(run: Mapping[str, Any]) -> str:
+    """The `fleet.speeds` of a run; journals from before it was a setting are per sample."""
+    if run.get("clock") == "real":
+        return "measured"
+    return "by operations" if "operations" in run else "per sample"
 
 
 def _finite(value: float) -> float | None:

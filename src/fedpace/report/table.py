@@ -16,7 +16,7 @@ from rich.table import Table
 from fedpace.core.errors import ConfigError
 from fedpace.report.states import all_ended_well, state_cells
 from fedpace.report.summary import Groups, Summary
-from fedpace.report.units import byte_unit, decimals, time_unit
+from fedpace.report.units import byte_unit, decimals, speeds_heading, time_unit
 
 MOST_BESIDE = 4
 """Labels that an 80-column terminal shows side by side."""
@@ -78,7 +78,12 @@ def compare_table(groups: Groups, targets: Sequence[float]) -> Table:
     """The table for a terminal: a column a label while they fit beside each other, then a row."""
     columns = _columns(groups, targets)
     table = Table(
-        box=box.SIMPLE_HEAD, collapse_padding=True, caption=_caption(groups), caption_justify="left"
+        title=escape(_heading(groups, long=False)),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        caption=_caption(groups),
+        caption_justify="left",
     )
     labels = list(map(escape, groups))
     if len(labels) <= MOST_BESIDE:
@@ -101,13 +106,13 @@ def _line(cell: str) -> str:
 
 
 def markdown(groups: Groups, targets: Sequence[float]) -> str:
-    """The table for a README, with its caption below."""
+    """The table for a README, with its heading above and its caption below."""
     columns = _columns(groups, targets)
     lines = [["policy", *(header for header, _ in columns)], ["---", *("---:" for _ in columns)]]
     for i, label in enumerate(groups):
         lines.append([label.replace("|", "\\|"), *(cells[i] for _, cells in columns)])
     table = "\n".join("| " + _line(" | ".join(line)) + " |" for line in lines)
-    return f"{table}\n\n{_caption(groups)}\n"
+    return f"{_heading(groups)}\n\n{table}\n\n{_caption(groups)}\n"
 
 
 def _columns(groups: Groups, targets: Sequence[float]) -> list[Column]:
@@ -188,6 +193,12 @@ def _number(value: MeanAndSd | None, per: float, digits: int, spread: bool) -> s
         return "n/a"
     sd = f" ± {value.sd / per:.{digits}f}" if spread and value.sd is not None else ""
     return f"{value.mean / per:.{digits}f}{sd}"
+
+
+def _heading(groups: Groups, long: bool = True) -> str:
+    """What compute times mean in these runs; seeds of one label that differ are all named."""
+    kinds = {label: " and ".join(sorted({run.speeds for run in own})) for label, own in groups.items()}
+    return speeds_heading(kinds, long)
 
 
 def _caption(groups: Groups) -> str:

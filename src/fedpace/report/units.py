@@ -1,4 +1,25 @@
-"""Units and decimals of numbers that are shown together."""
+"""Units, decimals and the meaning of numbers that are shown together."""
+
+from collections.abc import Mapping
+
+_MEANINGS = {
+    "per sample": "a sample takes a device the same seconds whatever the model",
+    "by operations": "seconds scale with the operations that the model takes",
+    "measured": "seconds are those of the server's clock",
+}
+
+
+def speeds_heading(speeds: Mapping[str, str], long: bool = True) -> str:
+    """The line above a table that says what compute times mean, by each label's `Summary.speeds`."""
+    kinds = list(dict.fromkeys(speeds.values()))
+    if len(kinds) == 1:
+        meaning = f": {_MEANINGS.get(kinds[0], 'runs differ')}." if long else ""
+        return f"Compute time {kinds[0]}{meaning}"
+    parts = (
+        f"{kind} for {', '.join(label for label, own in speeds.items() if own == kind)}"
+        for kind in kinds
+    )
+    return f"Compute time differs: {'; '.join(parts)}."
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:

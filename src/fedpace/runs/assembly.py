@@ -17,6 +17,7 @@ from fedpace.core.run import Run, Scorer, Watch, World
 from fedpace.core.session import Recorder, Session
 from fedpace.data.streams import Stream, make_stream
 from fedpace.fleet.fleet import Fleet
+from fedpace.fleet.speeds import FleetSettings
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config, PolicyPlan
 from fedpace.runs.folder import RunFolder
@@ -82,11 +83,15 @@ class Assembly:
         """For virtual time. stack: whatever the run must leave behind as it was is put there."""
         plan, task = request.plan, request.find_task()
         config = _with_clients(request.config, task)
+        request = replace(request, config=config)
+        kind, settings = configs.plugin("fleets", dict(config.fleet), "fleet", config.folder)
+        fleet = kind.build(settings, config.client_count, config.seed)
         learning: Learning | None = None
         samples: Sequence[int]
+        operations: float | None = None
         if isinstance(task, TimingTask):
             model, samples = task.thinned(plan.widths).model, task.samples
-            stream = make_stream(config.stream, samples, config.seed)
+            stream, operations = make_stream(config.stream, samples, config.seed), task.operations
         else:
             from fedpace.learn.many.executor import one_thread
             from fedpace.runs import learning as sides
@@ -104,8 +109,10 @@ class Assembly:
         if request.task is not None:
             header.run["task"] = {"kind": "own", "name": request.task.name}
         policy = plan.kind(plan.settings, context)
-        kind, settings = configs.plugin("fleets", dict(config.fleet), "fleet", config.folder)
-        fleet = kind.build(settings, len(samples), config.seed)
+        if isinstance(settings, FleetSettings) and settings.speeds == "by operations":
+            counted = operations if learning is None else learning.count_operations()
+            fleet = fleet.with_seconds(settings.seconds_factor(counted))
+            header.run["operations"] = {"sample": counted, "reference": settings.reference()}
         clients = SimulatedClients(fleet, samples, stream)
         return cls(request, header, policy, None if config.timing_only else learning, clients)
 

@@ -57,8 +57,13 @@ class Learning:
         stream: Stream | None = None,
     ) -> None:
         self._task, self._server = task, plan.server
+        self._counted = config.profile == "flops"
         self.trainer = Trainer(task, plan.train, config.seed, device, stream)
         self.profile = timed or self.trainer.profile(config.profile, plan.widths)
+
+    def count_operations(self) -> float:
+        """Operations of a step of the full model for one sample."""
+        return self.trainer.count_operations(self.profile if self._counted else None)
 
     def models(self, source: UpdateSource) -> ModelServer:
         """A model server at the model's initial weights."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import conv_flop_count, flop_registry
 
 from fedpace.core.model import LayerCost, ModelProfile, Width
 from fedpace.learn.model.cut import Cut
@@ -139,7 +139,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignor
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        formula = flop_registry.get(func._overloadpacket)
+        formula = _OWN_FORMULAS.get(func._overloadpacket) or flop_registry.get(func._overloadpacket)
         if formula is not None:
             self.counts[self.layer] += float(formula(*args, **kwargs, out_val=out))
         elif not func.is_view:
@@ -149,6 +149,22 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignor
                 if isinstance(leaf, Tensor) and leaf.is_floating_point()
             )
         return out
+
+
+def _convolution_backward(
+    grad: Tensor, inputs: Tensor, weight: Tensor, *rest: Any, out_val: Any = None
+) -> int:
+    """Operations of a convolution's two gradients, each as many as its forward pass.
+
+    torch counts the gradient of the weights as if every channel met every other, which for the groups
+    of a depthwise convolution is hundreds of times too many.
+    """
+    *_, transposed, _, _, (for_inputs, for_weight, _) = rest
+    x, w, out = list(inputs.shape), list(weight.shape), list(grad.shape)
+    return int(for_inputs + for_weight) * conv_flop_count(x, w, out, transposed)
+
+
+_OWN_FORMULAS = {torch.ops.aten.convolution_backward: _convolution_backward}
 
 
 @contextmanager

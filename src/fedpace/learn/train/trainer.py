@@ -33,6 +33,9 @@ from fedpace.learn.tree import split_rows
 
 __all__ = ["Job", "TrainSettings", "Trainer", "Update"]
 
+COUNTED = 2
+"""Samples in the batch whose operations are counted: with one some models normalise by nothing."""
+
 
 class Trainer:
     """Trains any client of a task, one job at a time, in one model instance for each width.
@@ -86,10 +89,18 @@ class Trainer:
         A clock sees whole batches and the optimiser, operations are counted for two samples. It is
         found on the CPU, whatever trains: a run's times do not depend on the device.
         """
-        samples = self.settings.batch_size if method == "clock" else 2
+        samples = self.settings.batch_size if method == "clock" else COUNTED
         inputs, targets = self.task.train.first(samples)
         model, loss = self.new_model(), self.task.loss
         return profile(model, self.layout, inputs, targets, loss, method, widths, self.settings)
+
+    def count_operations(self, counted: ModelProfile | None = None) -> float:
+        """Operations of a step of the full model for one sample: those of a batch, divided.
+
+        counted: a profile by operations that is there already.
+        """
+        samples = min(COUNTED, len(self.task.train))
+        return (counted or self.profile("flops")).step_cost / samples
 
     def slim(self, width: float) -> ThinModel:
         """The model with a share of its channels, on the CPU and at its initial weights."""

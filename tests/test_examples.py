@@ -2,6 +2,8 @@
 
 import doctest
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,39 @@ def test_own_stream_remembers_in_a_reservoir_and_forgets_in_a_queue(output_of):
     worst = {keep: int(low) for keep, low, _, _ in lines}
     assert worst["reservoir"] > 75
     assert worst["fifo"] < worst["reservoir"] - 10
+
+
+def test_padded_text_learns(output_of):
+    assert int(output_of("padded_text.py").split()[1].rstrip("%")) > 75
+
+
+LIMITED = """
+import re, resource, runpy, sys
+import fedpace, numpy, torch
+torch.set_num_threads(1)
+pair = torch.zeros(40, 2), torch.zeros(40, dtype=torch.int64)
+tiny = fedpace.Task(lambda: torch.nn.Linear(2, 2), pair, pair)  # what imports take does not count
+fedpace.simulate({"clients": 2, "stop": {"rounds": 1}}, task=tiny, policy="sync")
+held = 1024 * int(re.search(r"VmData:\\s+([0-9]+)", open("/proc/self/status").read())[1])
+resource.setrlimit(resource.RLIMIT_DATA, (held + int(sys.argv[1]),) * 2)
+runpy.run_path("larger_than_memory.py", run_name="__main__")
+try:
+    numpy.ones(int(sys.argv[1]), numpy.uint8)
+except MemoryError:
+    print("no more than that")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit a process's data")
+def test_larger_than_memory_runs_in_less_memory_than_its_file_has():
+    allowed = 70_000_000
+    command = [sys.executable, "-c", LIMITED, str(allowed)]
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.splitlines()
+    assert int(first.split()[0]) * 1_000_000 > allowed
+    assert int(first.split()[-1].rstrip("%")) > 90
+    assert last == "no more than that"
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
 from fedpace.learn.tasks.task import Task
 
@@ -106,3 +107,126 @@ def two_targets():
 
 
 ALL = {one.__name__: one for one in (named, in_a_row, in_a_named_tuple, nested, two_targets)}
+
+
+class Rows(Dataset):
+    """Pairs of a dict and a class, made when they are asked for."""
+
+    def __init__(self):
+        self.inputs, self.targets = arrays()
+        self.reads = 0
+
+    def __len__(self):
+        return TOTAL
+
+    def __getitem__(self, place):
+        if not 0 <= place < TOTAL:
+            raise IndexError(place)
+        self.reads += 1
+        return {key: one[place] for key, one in self.inputs.items()}, int(self.targets[place])
+
+
+class Noisy(Rows):
+    """Draws numbers by torch's generator."""
+
+    def __getitem__(self, place):
+        inputs, target = super().__getitem__(place)
+        return inputs | {"numbers": inputs["numbers"] + torch.randn(4).numpy()}, target
+
+
+class Sentences(Dataset):
+    """Dicts with as many tokens as a sentence has."""
+
+    def __len__(self):
+        return TOTAL
+
+    def __getitem__(self, place):
+        inputs, targets = _ARRAYS
+        real = inputs["mask"][place]
+        return {"ids": inputs["ids"][place][real].tolist(), "label": int(targets[place])}
+
+
+class Sentence(Reader):
+    def forward(self, ids, mask):
+        return super().forward(ids, mask, torch.zeros(len(ids), 4, device=ids.device))
+
+
+def pad(samples):
+    """A batch as long as its longest sentence."""
+    longest = max(len(one["ids"]) for one in samples)
+    lengths = torch.tensor([len(one["ids"]) for one in samples])
+    return {
+        "ids": torch.tensor([one["ids"] + [0] * (longest - len(one["ids"])) for one in samples]),
+        "mask": torch.arange(longest) < lengths[:, None],
+        "label": torch.tensor([one["label"] for one in samples]),
+    }
+
+
+class Table:
+    """Looks like datasets.Dataset."""
+
+    def __init__(self, columns, kind=None):
+        self._columns, self._kind = columns, kind
+        self.column_names = list(columns)
+
+    def __len__(self):
+        return len(next(iter(self._columns.values())))
+
+    def with_format(self, kind):
+        return Table(self._columns, kind)
+
+    def select_columns(self, names):
+        return Table({name: self._columns[name] for name in names}, self._kind)
+
+    def __getitem__(self, which):
+        made = {"torch": torch.as_tensor, "numpy": np.asarray, None: np.ndarray.tolist}[self._kind]
+        if isinstance(which, int):
+            return {name: made(values[which]) for name, values in self._columns.items()}
+        return {name: made(values[which]) for name, values in self._columns.items()}
+
+    def __getitems__(self, places):
+        return [self[place] for place in places]
+
+
+def dataset():
+    return Task(Reader, Rows(), Rows(), shares())
+
+
+def sentences():
+    return Task(Sentence, Sentences(), Sentences(), shares(), collate=pad, target="label")
+
+
+def table():
+    inputs, targets = arrays()
+    columns = Table(inputs | {"label": targets})
+    return Task(Reader, columns, columns, shares(), target="label")
+
+
+def wide():
+    return nn.Sequential(nn.Linear(3000, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+class Strided(nn.Module):
+    """No row of dense layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Conv1d(1, 2, 50, 50), nn.Linear(120, 3)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.first(x.unsqueeze(1))).flatten(1))
+
+
+def mapped(folder, model=wide):
+    """Inputs of bytes in a file."""
+    path = folder / "inputs.npy"
+    if not path.exists():
+        values = np.random.default_rng(4).integers(0, 256, (4 * TOTAL, 3000)).astype(np.uint8)
+        np.save(path, values)
+    inputs, targets = np.load(path, mmap_mode="r"), arrays()[1]
+    test = inputs[TOTAL:], np.tile(targets, 3)
+    return Task(model, (inputs[:TOTAL], targets), test, shares(), scale=1 / 255)
+
+
+_ARRAYS = arrays()
+ALL |= {one.__name__: one for one in (dataset, sentences, table)}

@@ -70,6 +70,9 @@ class ProcessExecutor(Executor):
         self._results = shared.ResultBuffers(self._blocks, self._sizes)
         try:
             self._packed = self._blocks.packed((trainer, within))
+        except FedpaceError:
+            self._blocks.close()
+            raise
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             self._blocks.close()
             raise ConfigError(

@@ -1,29 +1,25 @@
 """Samples from what users give as training or test set, or one line that says what is wrong with it."""
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.samples.convert import check_type, to_inputs, to_targets
+from fedpace.learn.samples.lazy import Collate, DatasetSamples, Target, split_columns
+from fedpace.learn.samples.mapped import MappedRows, MappedSamples, find_mapped
 from fedpace.learn.samples.samples import ArraySamples, Samples
-from fedpace.learn.tree import Tree, describe, leaf_names, leaves, like, map_tree
-
-Scale = float | Mapping[Any, Any] | tuple[Any, ...] | list[Any] | None
-"""A factor of inputs, or a tree of factors for a tree of inputs, None where one stays as it is."""
+from fedpace.learn.samples.scales import Scale, scales_for
+from fedpace.learn.samples.stacking import only_numbers
+from fedpace.learn.tree import Tree, leaf_names, leaves, like, map_tree
 
 
 def read_samples(
-    part: str,
-    given: Any,
-    scale: Scale = None,
-    collate: Callable[[list[Any]], Any] | None = None,
-    target: str | tuple[str, ...] | None = None,
+    part: str, given: Any, scale: Scale = None, collate: Collate | None = None, target: Target = None
 ) -> Samples:
     """Samples of `given`, see Task. part: train or test, for errors."""
     if isinstance(given, Samples):
@@ -32,68 +28,48 @@ def read_samples(
         given = given.tensors
     if isinstance(given, Mapping) and target is not None:
         given = split_columns(part, given, target)
+    elif _is_dataset(given):
+        return DatasetSamples(part, given, scale, collate, target)
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise _wrong_form(part, given)
+    if collate is not None:
+        raise ConfigError(
+            f"collate is for datasets that are read sample by sample, but {part} is given as arrays; "
+            "leave it out, or give a Dataset"
+        )
     inputs, targets = (_as_tree(part, what, one) for what, one in zip(_WHATS, given, strict=True))
     inputs = _stacked_rows(inputs, targets)
     _check_lengths(part, inputs, targets)
-    factors = scales_for(part, inputs, scale)
-    return ArraySamples(
-        map_tree(lambda one, factor: to_inputs(one, factor).contiguous(), inputs, factors),
-        map_tree(lambda one: to_targets(one).contiguous(), targets),
-    )
+    scales = scales_for(part, inputs, scale)
+    inputs, targets = map_tree(_read_inputs, inputs, scales), map_tree(_read_targets, targets)
+    if not any(isinstance(one, MappedRows) for one in leaves((inputs, targets))):
+        return ArraySamples(inputs, targets)
+    later = map_tree(lambda one, scale: scale if isinstance(one, MappedRows) else None, inputs, scales)
+    return MappedSamples(inputs, targets, later)
+
+
+def _read_inputs(one: Any, scale: float | None) -> Any:
+    return one if isinstance(one, MappedRows) else to_inputs(one, scale).contiguous()
+
+
+def _read_targets(one: Any) -> Any:
+    return one if isinstance(one, MappedRows) else to_targets(one).contiguous()
+
+
+def _is_dataset(given: Any) -> bool:
+    """Say whether samples can be read by their numbers; a list of more than two pairs is one."""
+    if isinstance(given, Mapping | np.ndarray | Tensor | str | bytes | IterableDataset):
+        return False
+    if isinstance(given, tuple | list):
+        return len(given) > 2 and (_is_pair(given[0]) or isinstance(given[0], Mapping))
+    return hasattr(given, "__getitem__") and hasattr(given, "__len__")
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, tuple | list) and len(given) == 2
 
 
 _WHATS = ("inputs", "targets")
-
-
-def split_columns(
-    part: str, columns: Mapping[str, Any], target: str | tuple[str, ...]
-) -> tuple[dict[str, Any], Any]:
-    """Inputs and targets of columns by name; several targets are a dict."""
-    names = (target,) if isinstance(target, str) else tuple(target)
-    for name in names:
-        if name not in columns:
-            raise ConfigError(
-                f"{part} has no column {name!r} for targets; target must be one of "
-                f"{', '.join(map(str, columns))}"
-            )
-    inputs = {name: values for name, values in columns.items() if name not in names}
-    if not inputs:
-        raise ConfigError(
-            f"{part} has no column but its targets ({', '.join(names)}); give inputs, too"
-        )
-    return inputs, columns[target] if isinstance(target, str) else {n: columns[n] for n in names}
-
-
-def scales_for(part: str, inputs: Tree, scale: Scale, name: str = "inputs") -> Tree:
-    """Factors in the form of `inputs`, None for none; ConfigError where `scale` does not fit."""
-    if scale is None:
-        return map_tree(lambda one: None, inputs)
-    branches = isinstance(inputs, Mapping | tuple | list)
-    if isinstance(scale, Mapping) and isinstance(inputs, Mapping):
-        if not scale.keys() <= inputs.keys():
-            odd = next(key for key in scale if key not in inputs)
-            raise ConfigError(
-                f"scale has the key {odd!r}, but {part} {name} has {', '.join(map(str, inputs))}"
-            )
-        return {
-            key: scales_for(part, one, scale.get(key), f"{name}[{key!r}]")
-            for key, one in inputs.items()
-        }
-    if isinstance(scale, tuple | list) and branches and len(scale) == len(inputs):
-        pairs = zip(inputs, scale, strict=True)
-        each = [scales_for(part, one, own, f"{name}[{at}]") for at, (one, own) in enumerate(pairs)]
-        return like(inputs, each)
-    if branches or isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
-        kind = describe(inputs) if branches else "one array"
-        raise ConfigError(
-            f"scale is {scale!r}, but {part} {name} is {kind}; give one number an array, in the form "
-            "of the inputs, as in scale={'pixels': 1 / 255}, and None for what stays as it is"
-        )
-    if not math.isfinite(scale) or scale == 0:
-        raise ConfigError(f"scale is {scale!r}; give a finite number other than 0, such as 1 / 255")
-    return float(scale)
 
 
 def _wrong_form(part: str, given: Any) -> ConfigError:
@@ -137,14 +113,7 @@ def _as_tree(part: str, what: str, given: Any) -> Tree:
         )
     array = given if isinstance(given, np.ndarray) else np.asarray(given)
     check_type(name, array)
-    return array
-
-
-def only_numbers(given: Any) -> bool:
-    """Say whether a list holds values instead of arrays, at whatever depth; its first entries tell."""
-    while isinstance(given, tuple | list) and given:
-        given = given[0]
-    return isinstance(given, bool | int | float | complex | str | bytes | np.generic)
+    return find_mapped(array) or array
 
 
 def _of_numbers(name: str, given: Any) -> np.ndarray:

@@ -59,13 +59,14 @@ class Samples(ABC):
 
         purpose: what needs them, as in "a class partition"; instead: what to do without.
         """
-        labels = self.target_values()
-        if labels.ndim != 1 or labels.dtype.kind != "i":
-            raise ConfigError(
-                f"{purpose} needs one class a sample, but targets are {labels.dtype} of shape "
-                f"{labels.shape}; {instead}"
-            )
-        return labels
+        _, example = self.first(1)
+        if not isinstance(example, Tensor) or example.ndim != 1 or example.dtype != torch.int64:
+            shape = f"{describe(example)}"
+            if isinstance(example, Tensor):
+                kind = str(example.dtype).removeprefix("torch.")
+                shape = f"{kind} of shape {(len(self), *example.shape[1:])}"
+            raise ConfigError(f"{purpose} needs one class a sample, but targets are {shape}; {instead}")
+        return self.target_values()
 
 
 class ArraySamples(Samples):

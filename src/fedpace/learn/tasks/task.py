@@ -15,8 +15,10 @@ from fedpace.core.errors import ConfigError
 from fedpace.data.partition import check_partition
 from fedpace.data.shares import Shares
 from fedpace.learn.metrics.choice import MetricSet, choose_metrics
-from fedpace.learn.samples.reading import Scale, read_samples
-from fedpace.learn.samples.streams import stack_values
+from fedpace.learn.samples.lazy import Collate, Target
+from fedpace.learn.samples.reading import read_samples
+from fedpace.learn.samples.scales import Scale
+from fedpace.learn.samples.stacking import stack_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,8 @@ class Task:
     train, test: (inputs, targets), each an array or a tuple, list or dict of them, first axis samples;
     they become `Samples`, which unpack as the pair. A model is called with model(x), with model(*x)
     where inputs are a tuple or list, with model(**x) where they are a dict. Floats become float32,
-    integer targets int64, and integer inputs stay integers;
+    integer targets int64, and integer inputs stay integers. Memory-mapped arrays stay in their files.
+    Instead of a pair, a Dataset: anything with len and samples by number, read when they are needed;
     clients: indices into the training samples, one array a client, None until `divided`; they become
     a `Shares`, which is as a list of arrays and takes less;
     loss(outputs, targets): mean over a batch; accuracy(outputs, targets): 1 for each correct one;
@@ -37,7 +40,10 @@ class Task:
     arrive over time; otherwise the run's stream orders them;
     scale: a factor of inputs, as 1/255 for pixels, which makes them float32; where inputs are a tuple
     or dict, one of factors, None for what stays as it is;
-    target: where train and test are dicts of columns, the name or names of those that are targets.
+    collate: makes a batch of a list of a dataset's samples, as for torch's DataLoader; without it they
+    are stacked;
+    target: where train and test are dicts of columns, or datasets whose samples are dicts, the name or
+    names of those that are targets.
     """
 
     model: Callable[[], nn.Module]
@@ -49,12 +55,14 @@ class Task:
     name: str = "own"
     ordered: bool = False
     scale: Scale = field(default=None, kw_only=True)
-    target: str | tuple[str, ...] | None = field(default=None, kw_only=True)
+    collate: Collate | None = field(default=None, kw_only=True)
+    target: Target = field(default=None, kw_only=True)
     metrics: Any = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
-            samples = read_samples(part, getattr(self, part), self.scale, target=self.target)
+            given = getattr(self, part)
+            samples = read_samples(part, given, self.scale, self.collate, self.target)
             object.__setattr__(self, part, samples)
         if self.clients is not None:
             object.__setattr__(self, "clients", _division(self.clients, len(self.train)))
@@ -96,9 +104,9 @@ class Task:
         clients = Shares.from_sizes(
             np.arange(sum(map(len, read))), np.array([len(one) for one in read])
         )
-        pairs, cuts = [pair for samples in read for pair in samples], clients.starts[1:]
-        inputs = stack_values("inputs", [x for x, _ in pairs], cuts)
-        targets = stack_values("targets", [y for _, y in pairs], cuts)
+        pairs, owners = [pair for samples in read for pair in samples], clients.clients
+        inputs = stack_values("inputs", [x for x, _ in pairs], lambda at: f"stream {owners[at]}")
+        targets = stack_values("targets", [y for _, y in pairs], lambda at: f"stream {owners[at]}")
         return cls(
             model,
             (inputs, targets),

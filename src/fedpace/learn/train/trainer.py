@@ -73,6 +73,11 @@ class Trainer:
     def __reduce__(self) -> tuple[Any, ...]:
         return Trainer, (self.task, self.settings, self.seed, self.device, self.stream)
 
+    @property
+    def resident(self) -> bool:
+        """Say whether all samples are on the device; others are read when a batch is gathered."""
+        return self._samples.resident
+
     def new_model(self) -> nn.Module:
         """A model as the seed makes it, with all that it draws; torch's generator stays as it is."""
         with torch.random.fork_rng(devices=[]):

@@ -138,6 +138,8 @@ def chain(
 def chain_of(trainer: Trainer) -> DenseChain | None:
     """The trainer's full model as a DenseChain, where it is one."""
     task, body = trainer.task, trainer.body(None)
+    if not task.train.uniform:  # a short batch is filled up with other samples
+        return None
     inputs, targets = task.train.first(1)
     sample = inputs[0] if isinstance(inputs, Tensor) else None
     return chain(body.model, body.layout, sample, targets, task.loss)

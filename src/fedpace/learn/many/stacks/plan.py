@@ -136,6 +136,7 @@ class StackPlanner:
             return str(reason)
         padded = self._chain is not None or (
             task.loss is cross_entropy
+            and task.train.uniform
             and probe.targets_are_classes
             and all(probe.independent(depth) for depth in depths)
         )

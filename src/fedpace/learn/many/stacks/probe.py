@@ -44,7 +44,9 @@ class StackProbe:
         self._gradients, self._old = gradients, trainer.initial().on(self._device)
         most = _SAMPLES if self._device.type == "cpu" else batch_size
         few = min(batch_size, len(trainer.task.train), most)
+        before = self._states()
         self._inputs, self._targets = trainer.gather(np.arange(few))
+        self._drawn = not all(map(torch.equal, before, self._states()))
         self._share = few / batch_size
         self._precision = trainer.settings.precision
         self._weights = {param.data_ptr() for param in self._body.model.parameters()}
@@ -53,6 +55,8 @@ class StackProbe:
 
     def check(self, depth: int) -> None:
         """Raise CannotStack where a stack would give something else, or nothing."""
+        if self._drawn:
+            raise CannotStack("reading a sample draws random numbers")
         part = self._body.cut(depth)
         expected = self._alone(part)
         try:

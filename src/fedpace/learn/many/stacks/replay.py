@@ -23,13 +23,14 @@ from fedpace.learn.many.executor import Jobs
 from fedpace.learn.many.stacks.stack import IGNORED, Stack, StackBatch, places_of
 from fedpace.learn.many.stacks.steps import Gradients, first_rows
 from fedpace.learn.model.weights import Update
+from fedpace.learn.samples.samples import Batch
 from fedpace.learn.train.graphs import CannotCapture, Capture
 from fedpace.learn.train.job import Job
 from fedpace.learn.train.optimiser import client_optimiser
 from fedpace.learn.train.reused_optimisers import capturable, new_state, tensors_of, with_moving_lr
 from fedpace.learn.train.steps import ModelPart
 from fedpace.learn.train.trainer import Trainer
-from fedpace.learn.tree import map_tree
+from fedpace.learn.tree import leaves, map_tree
 
 
 def room_for(jobs: int) -> int:
@@ -75,6 +76,8 @@ class ReplayTrainer:
         self._frozen = torch.zeros(rows, dtype=torch.int64, device=self._device)
         self._count = torch.ones(rows, dtype=torch.int64, device=self._device)
         self._index: dict[int, Tensor] = {}
+        self._given: dict[int, Batch] = {}
+        """Batches of each size, where samples are not on the device and are brought for each step."""
         self._replays: dict[_Size, Callable[[], None]] = {}
         self._optimisers: dict[int, Optimizer] = {}
         self._state = new_state(settings, self._stack.params)
@@ -110,15 +113,18 @@ class ReplayTrainer:
                 self._set_back(size.rows)
             index[: size.rows].copy_(places[number, : size.rows])
             self._count[: size.rows].copy_(counts[number, : size.rows])
+            if size.batch_size in self._given:
+                self._bring(size, places[number, : size.rows])
             self._replays[size]()
         return [*self._stack.updates(jobs[:left], settings), *done]
 
     def _step(self, size: _Size, part: ModelPart) -> None:
         rows, batch = size.rows, size.batch_size
-        inputs, targets = map_tree(
-            lambda one: one.view(rows, batch, *one.shape[1:]),
+        inputs, targets = self._given.get(batch) or map_tree(
+            lambda one: one.view(-1, batch, *one.shape[1:]),
             self._trainer.pick(self._index[batch][:rows].reshape(-1)),
         )
+        inputs, targets = map_tree(lambda one: one[:rows], (inputs, targets))
         real = torch.arange(batch, device=self._device) < self._count[:rows, None]
         stacked = StackBatch(inputs, torch.where(real, targets, IGNORED))
         with torch.enable_grad():
@@ -132,6 +138,12 @@ class ReplayTrainer:
         if size.mixed:
             self._set_back(rows)
 
+    def _bring(self, size: _Size, places: Tensor) -> None:
+        """Copy the samples of a step to where it reads them."""
+        given, flat = self._given[size.batch_size], self._trainer.pick(places.reshape(-1))
+        for into, values in zip(leaves(given), leaves(flat), strict=True):
+            into[: size.rows].copy_(values.view(size.rows, size.batch_size, *values.shape[1:]))
+
     def _set_back(self, rows: int) -> None:
         """Bring layers that a client does not train to where they began."""
         for layer, param, old in zip(self._layers, self._stack.params, self._olds, strict=True):
@@ -143,6 +155,11 @@ class ReplayTrainer:
         if size.batch_size not in self._index:
             shape = len(self._frozen), size.batch_size
             self._index[size.batch_size] = torch.zeros(shape, dtype=torch.int64, device=self._device)
+            if not self._trainer.resident:
+                first = self._trainer.gather(np.zeros(1, dtype=np.int64))
+                self._given[size.batch_size] = map_tree(
+                    lambda one: one.expand(*shape, *one.shape[1:]).clone(), first
+                )
         if size.rows not in self._optimisers:
             self._optimisers[size.rows] = self._optimiser(size.rows)
         if self._capture is None:

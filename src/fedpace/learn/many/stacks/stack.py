@@ -1,6 +1,7 @@
 """Models of several jobs as one: every tensor has the jobs as its first axis."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -11,10 +12,11 @@ from torch import Tensor
 from fedpace.learn.many.executor import Jobs
 from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.samples.samples import Batch
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import effort
 from fedpace.learn.train.trainer import Job, Trainer
-from fedpace.learn.tree import Tree, device_of, leaves, map_tree
+from fedpace.learn.tree import Tree, device_of, leaves, map_tree, shapes_of
 
 IGNORED = -100
 """A target that torch's cross entropy leaves out of the mean."""
@@ -115,17 +117,19 @@ class StackBatches:
 
     padded: short ones are filled up with samples that have the target IGNORED, always to the jobs'
     batch size, so that no sum depends on the others in the stack. Otherwise batches of the same size
-    come together.
+    come together; those that a user's function puts together, where they have the same shapes.
     """
 
     def __init__(self, trainer: Trainer, jobs: Sequence[Job], padded: bool) -> None:
-        self._gather = trainer.gather
+        self._gather, self._uniform = trainer.gather, trainer.task.train.uniform
         self._places = [places_of(trainer, job) for job in jobs]
         self._fill_to = jobs[0].batch_size if padded else 0
 
     def next(self, alive: int) -> list[StackBatch]:
         """The next batch of each of the first `alive` jobs."""
         places = [next(one) for one in self._places[:alive]]
+        if not self._uniform:
+            return _by_shape([self._gather(one) for one in places])
         sizes = np.array([len(one) for one in places])
         if (sizes == max(self._fill_to, sizes[0])).all():
             return [self._gathered(np.stack(places))]
@@ -151,6 +155,20 @@ class StackBatches:
         batch = self._gathered(filled)
         batch.targets[torch.from_numpy(~real).to(batch.targets.device)] = IGNORED
         return batch
+
+
+def _by_shape(batches: Sequence[Batch]) -> list[StackBatch]:
+    """Batches of the jobs 0, 1, ..., stacked where they have the same shapes."""
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for job, batch in enumerate(batches):
+        groups[shapes_of(batch)].append(job)
+    found = []
+    for rows in groups.values():
+        inputs, targets = map_tree(lambda *each: torch.stack(each), *(batches[row] for row in rows))
+        every = len(rows) == len(batches)
+        chosen = None if every else torch.tensor(rows, device=device_of(inputs))
+        found.append(StackBatch(inputs, targets, chosen))
+    return found
 
 
 def places_of(trainer: Trainer, job: Job) -> Iterator[np.ndarray]:

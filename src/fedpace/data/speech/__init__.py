@@ -1,0 +1,1 @@
+"""Recordings of spoken words, and who spoke them."""

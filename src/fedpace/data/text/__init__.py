@@ -1,0 +1,1 @@
+"""Text of several people as padded sequences of tokens."""

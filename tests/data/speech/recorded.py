@@ -38,7 +38,7 @@ def write_digits(folder: Path, digits: int = 3, speakers: int = 2, each: int = 8
 
 
 def write_commands(folder: Path, words: tuple[str, ...] = ("no", "up", "yes")) -> None:
-    """Speech Commands' layout: four speakers, of whom c is in the validation and d in the testing list."""
+    """Speech Commands' layout: of four speakers c is in the validation and d in the testing list."""
     for number, word in enumerate(words):
         (folder / word).mkdir(parents=True)
         for speaker in "abcd":

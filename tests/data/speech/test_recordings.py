@@ -47,7 +47,9 @@ def test_digits_are_read_from_their_archive_as_from_a_folder(tmp_path):
     (tmp_path / "packed").mkdir()
     with tarfile.open(tmp_path / "packed" / DIGITS_ARCHIVE, "w:xz") as archive:
         archive.add(tmp_path / "plain/recordings", "recordings")
-    for plain, packed in zip(load_digits(tmp_path / "plain"), load_digits(tmp_path / "packed"), strict=True):
+    for plain, packed in zip(
+        load_digits(tmp_path / "plain"), load_digits(tmp_path / "packed"), strict=True
+    ):
         assert [f"recordings/{name}" for name in names(plain)] == names(packed)
         pairs = zip(plain.sounds(8000, 2000), packed.sounds(8000, 2000), strict=True)
         assert all(np.array_equal(one, other) for one, other in pairs)
@@ -64,12 +66,14 @@ def test_sounds_come_at_the_rate_and_length_asked_for(tmp_path):
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="has no testing_list.txt; expected the unpacked archive"):
+    with pytest.raises(ConfigError, match=r"has no testing_list.txt; expected the unpacked archive"):
         load_commands(tmp_path)
-    with pytest.raises(ConfigError, match="there are no spoken digits in .*fetch spoken-digits"):
+    with pytest.raises(ConfigError, match=r"there are no spoken digits in .*fetch spoken-digits"):
         load_digits(tmp_path)
     (tmp_path / "song.wav").touch()
-    with pytest.raises(ConfigError, match=r"has 0 recordings to train on and 0 to test on; .*DIGIT_SPEAKER_N"):
+    with pytest.raises(
+        ConfigError, match=r"has 0 recordings to train on and 0 to test on; .*DIGIT_SPEAKER_N"
+    ):
         load_digits(tmp_path)
 
 

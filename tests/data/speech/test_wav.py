@@ -21,7 +21,8 @@ def test_channels_are_averaged():
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"RIFF", b"words about a sound" * 9, wav_bytes(tone(440))[:-100], wav_bytes(tone(1)[:0])]
+    "content",
+    [b"", b"RIFF", b"words about a sound" * 9, wav_bytes(tone(440))[:-100], wav_bytes(tone(1)[:0])],
 )
 def test_a_file_that_is_no_whole_sound_is_refused_by_name(content):
     with pytest.raises(ConfigError, match=r"^yes/a_nohash_0\.wav .*(PCM|again)") as caught:
@@ -29,7 +30,9 @@ def test_a_file_that_is_no_whole_sound_is_refused_by_name(content):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("rate", "wanted"), [(16000, 8000), (8000, 16000), (44100, 16000), (8000, 11025)])
+@pytest.mark.parametrize(
+    ("rate", "wanted"), [(16000, 8000), (8000, 16000), (44100, 16000), (8000, 11025)]
+)
 def test_resampling_keeps_pitch_loudness_and_length(rate, wanted):
     made = resample(tone(1000, rate).astype(np.float32), rate, wanted)
     expected = tone(1000, wanted)

@@ -10,6 +10,7 @@ import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -99,7 +100,7 @@ def load_commands(
         match = _COMMAND.fullmatch(name)
         if match and (name in test or name not in left_out):
             found.append(_recording(name, match, name in test))
-    return _parts(found, lambda name: read_raw(folder / name), folder, "WORD/SPEAKER_nohash_N.wav")
+    return _parts(found, partial(_read_file, folder), folder, "WORD/SPEAKER_nohash_N.wav")
 
 
 def load_digits(folder: Path) -> tuple[SpeechSet, SpeechSet]:
@@ -107,7 +108,7 @@ def load_digits(folder: Path) -> tuple[SpeechSet, SpeechSet]:
     for inner in (folder / "recordings", folder):
         names = sorted(path.name for path in inner.glob("*.wav"))
         if names:
-            return _digits(names, lambda name: read_raw(inner / name), inner)
+            return _digits(names, partial(_read_file, inner), inner)
     if not (folder / DIGITS_ARCHIVE).is_file():
         raise ConfigError(
             f"there are no spoken digits in {folder}; expected recordings/DIGIT_SPEAKER_N.wav or "
@@ -123,6 +124,10 @@ def _digits(
     matches = [match for name in names if (match := _DIGIT.fullmatch(name))]
     found = [_recording(one.string, one, int(one["number"]) < TESTED_DIGITS) for one in matches]
     return _parts(found, read, where, "DIGIT_SPEAKER_N.wav, some of them with an N from 0 to 4")
+
+
+def _read_file(folder: Path, name: str) -> bytes:
+    return read_raw(folder / name)
 
 
 def _unpacked(path: Path) -> Mapping[str, bytes]:

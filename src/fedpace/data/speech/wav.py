@@ -27,8 +27,8 @@ def read_wav(content: bytes, name: str) -> tuple[Sound, int]:
         ) from error
     if len(raw) != announced * width * channels or not raw:
         raise ConfigError(
-            f"{name} holds {len(raw):,} bytes of sound, expected {announced * width * channels:,} by its "
-            "header and at least one sample; fetch the file again or delete it"
+            f"{name} holds {len(raw):,} bytes of sound, expected {announced * width * channels:,} by "
+            "its header and at least one sample; fetch the file again or delete it"
         )
     return _samples(raw, width).reshape(-1, channels).mean(axis=1, dtype=np.float32), rate
 

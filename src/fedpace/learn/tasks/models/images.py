@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.init import kaiming_normal_, zeros_
 
-from fedpace.core.errors import unknown
+from fedpace.core.errors import ConfigError, unknown
 from fedpace.learn.tasks.svm import SquaredSvm
 
 Side = tuple[int, int]
@@ -182,21 +182,28 @@ def _resnet(
     )
 
 
-def vgg11(in_channels: int, classes: int, batch_norm: bool = False) -> nn.Module:
-    """VGG-11 for 32x32 images (Simonyan and Zisserman 2015, A) with dense layers of 512.
+def vgg11(in_channels: int, classes: int, batch_norm: bool = False, side: Side = (32, 32)) -> nn.Module:
+    """VGG-11 (Simonyan and Zisserman 2015, A) with dense layers of 512.
 
-    Eleven layers and 9.8 million parameters without batch normalisation.
+    Eleven layers and 9.8 million parameters for 32x32 images without batch normalisation.
     """
-    return _vgg(in_channels, classes, (1, 1, 2, 2, 2), batch_norm)
+    return _vgg(in_channels, classes, (1, 1, 2, 2, 2), batch_norm, side)
 
 
-def vgg13(in_channels: int, classes: int, batch_norm: bool = False) -> nn.Module:
+def vgg13(in_channels: int, classes: int, batch_norm: bool = False, side: Side = (32, 32)) -> nn.Module:
     """VGG-13 (B) likewise: ten convolutions and three dense layers, 9.9 million parameters."""
-    return _vgg(in_channels, classes, (2, 2, 2, 2, 2), batch_norm)
+    return _vgg(in_channels, classes, (2, 2, 2, 2, 2), batch_norm, side)
 
 
-def _vgg(in_channels: int, classes: int, convs: tuple[int, ...], batch_norm: bool) -> nn.Module:
+def _vgg(
+    in_channels: int, classes: int, convs: tuple[int, ...], batch_norm: bool, side: Side
+) -> nn.Module:
     """Stages of 3x3 convolutions, `convs` of them in each, every stage halves the image at its end."""
+    if min(side) < 32:
+        raise ConfigError(
+            f"a VGG halves the image five times, but it has {side[0]}x{side[1]} points; "
+            "use 32x32 or more"
+        )
     layers: list[nn.Module] = []
     channels = in_channels
     for width, count in zip((64, 128, 256, 512, 512), convs, strict=True):
@@ -209,30 +216,32 @@ def _vgg(in_channels: int, classes: int, convs: tuple[int, ...], batch_norm: boo
             layers.append(nn.ReLU())
             channels = width
     layers.append(nn.Flatten())
+    channels *= (side[0] // 32) * (side[1] // 32)
     for width in (512, 512):
         layers += [nn.Dropout(), nn.Linear(channels, width), nn.ReLU()]
         channels = width
     return _for_relu(*layers, nn.Linear(channels, classes))
 
 
-def build_model(name: str, in_channels: int, classes: int, side: Side = (28, 28)) -> nn.Module:
+def build_model(name: str, in_channels: int, classes: int, side: Side | None = None) -> nn.Module:
     """A new model by its name; `functools.partial(build_model, name, ...)` is fit for Task.model.
 
-    side: of the images, where the number of parameters depends on it.
+    side: of the images, where the number of parameters depends on it; None: what the model is for.
     """
+    sized = {} if side is None else {"side": side}
     models: dict[str, Callable[[int, int], nn.Module]] = {
-        "svm": partial(svm, side=side),
-        "mlp": partial(mlp, side=side),
+        "svm": partial(svm, **sized),
+        "mlp": partial(mlp, **sized),
         "cnn": cnn,
         "mnist-cnn": mnist_cnn,
-        "lrn-cnn": partial(lrn_cnn, side=side),
+        "lrn-cnn": partial(lrn_cnn, **sized),
         "resnet20": resnet20,
         "resnet20-gn": partial(resnet20, norm=partial(nn.GroupNorm, 8)),
         "resnet18": resnet18,
-        "vgg11": vgg11,
-        "vgg11-bn": partial(vgg11, batch_norm=True),
-        "vgg13": vgg13,
-        "vgg13-bn": partial(vgg13, batch_norm=True),
+        "vgg11": partial(vgg11, **sized),
+        "vgg11-bn": partial(vgg11, batch_norm=True, **sized),
+        "vgg13": partial(vgg13, **sized),
+        "vgg13-bn": partial(vgg13, batch_norm=True, **sized),
     }
     if name not in models:
         raise unknown("model", name, models)
@@ -240,13 +249,18 @@ def build_model(name: str, in_channels: int, classes: int, side: Side = (28, 28)
 
 
 def _for_relu(*layers: nn.Module, channels_last: bool = False) -> nn.Module:
-    """Layers with He initialisation: torch's own is too small for ReLU, and costs accuracy at first."""
+    """A row of layers that begin as ReLU needs it."""
     model = nn.Sequential(*layers)
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            kaiming_normal_(module.weight, nonlinearity="relu")
-            if module.bias is not None:
-                zeros_(module.bias)
+    start_for_relu(model)
     if channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
+
+
+def start_for_relu(model: nn.Module) -> None:
+    """He initialisation: torch's own is too small for ReLU, and costs accuracy at first."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear):
+            kaiming_normal_(module.weight, nonlinearity="relu")
+            if module.bias is not None:
+                zeros_(module.bias)

@@ -6,7 +6,7 @@ from torch import nn
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.tasks.models import ResponseNorm, build_model
+from fedpace.learn.tasks.models.images import ResponseNorm, build_model
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.cli.command import fedpace as run
 from tests.loopback import serving
 from tests.shared_data import real_data
 
-NAMES = ("mnist", "fashion-mnist", "cifar10")
+NAMES = ("mnist", "fashion-mnist", "cifar10", "spoken-digits", "shakespeare")
 CONTENT = b"seven and eight"
 
 
@@ -67,7 +67,7 @@ def test_the_list_tells_of_every_dataset_where_it_is_looked_for_and_its_licence(
     assert done.stdout.startswith(f"data root: {tmp_path}\n")
     for name in NAMES:
         assert f"`fedpace data fetch {name}` gets" in done.stdout
-    assert done.stdout.count("missing") == 3
+    assert done.stdout.count("missing") == 5
     assert "MIT, Copyright 2017 Zalando SE" in done.stdout
     assert "who ask to be cited" in done.stdout
     assert max(map(len, done.stdout.splitlines()[1:])) <= 80

@@ -121,3 +121,8 @@ def test_a_million_shares_are_checked_at_once_and_the_first_fault_is_told():
     shares.places[5] = shares.places[3]
     with pytest.raises(ConfigError, match="sample 999996 is given to client 3 and to client 5"):
         check_partition(shares, 10**6)
+
+
+def test_everybody_who_owns_a_sample_is_one_client():
+    shares = Shares.one_each(np.array([2, 0, 0, 3, 0, 2, 5]))
+    assert [share.tolist() for share in shares] == [[1, 2, 4], [0, 5], [3], [6]]

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from fedpace.cli.shared import complain, say
 from fedpace.data.downloads import catalogue
-from fedpace.data.downloads.catalogue import KnownDataset, find_dataset
+from fedpace.data.downloads.catalogue import KnownDataset, find_dataset, name_some
 from fedpace.data.downloads.fetch import FetchError, fetch
 from fedpace.data.downloads.root import data_root
 from fedpace.data.downloads.verify import DatasetStatus, inspect_dataset
@@ -86,7 +86,7 @@ def verify_(
         absent = [path.name for path in found.lacking if path not in found.broken]
         if absent and (found.state == "partial" or (names and found.state == "missing")):
             complaints.append(
-                f"{dataset.name} is {found.state}: there is no {', '.join(absent)} in "
+                f"{dataset.name} is {found.state}: there is no {name_some(absent)} in "
                 f"{found.folder}; run `fedpace data fetch {dataset.name}`"
             )
     _exit_with(complaints)
@@ -106,7 +106,7 @@ def fetch_(
     for dataset in _find_all(names):
         try:
             with _file_bars() as bars:
-                fetched = fetch(dataset, base, bars)
+                fetched = fetch(dataset, base, _one_bar(dataset, bars))
         except FetchError as error:
             complaints.append(str(error))
             continue
@@ -131,7 +131,7 @@ def _describe(dataset: KnownDataset, found: DatasetStatus) -> str:
         return f"`fedpace data fetch {dataset.name}` gets {_size(dataset.official.bytes)}"
     files = found.nearest.files
     text = f"{len(files) - len(found.lacking)} of {len(files)} files in {found.folder}"
-    halves = ", ".join(part.name for part in found.unfinished)
+    halves = name_some(part.name for part in found.unfinished)
     return f"{text}; to be resumed: {halves}" if halves else text
 
 
@@ -178,6 +178,19 @@ def _file_bars(at_least: int = 0, stay: bool = True) -> Iterator[Callable[[str, 
     finally:
         if bars:  # stopping what never started would print an empty line
             progress.stop()
+
+
+def _one_bar(dataset: KnownDataset, bars: Callable[[str, int, int], None]) -> Callable[..., None]:
+    """Bars of files, or one of the whole dataset where it has more files than a screen has lines."""
+    if len(dataset.official.files) <= catalogue.SHOWN_NAMES:
+        return bars
+    came: dict[str, int] = {}
+
+    def update(name: str, done: int, total: int) -> None:
+        came[name] = done
+        bars(dataset.name, sum(came.values()), dataset.official.bytes)
+
+    return update
 
 
 def _exit_with(complaints: list[str]) -> None:

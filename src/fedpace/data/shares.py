@@ -44,6 +44,12 @@ class Shares(Sequence[Share]):
         places = np.argsort(owners, kind="stable").astype(np.int64, copy=False)
         return cls.from_sizes(places, np.bincount(owners, minlength=clients))
 
+    @classmethod
+    def one_each(cls, owners: npt.NDArray[np.integer]) -> Self:
+        """One client for everybody who owns a sample, in the order of the owners' numbers."""
+        present, places = np.unique(owners, return_inverse=True)
+        return cls.from_owners(places, len(present))
+
     def __len__(self) -> int:
         return len(self.starts) - 1
 

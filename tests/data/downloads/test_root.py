@@ -69,6 +69,13 @@ def test_of_an_incomplete_dataset_only_what_is_missing_is_named(tmp_path):
         find_dataset_folder("mnist", str(tmp_path))
 
 
+def test_spoken_digits_and_shakespeare_are_found_under_the_names_of_what_they_are(tmp_path):
+    put(tmp_path, "spoken-digits", 2)
+    put(tmp_path, "shakespeare", 1)
+    assert find_dataset_folder("spoken-digits", tmp_path) == tmp_path / "speech"
+    assert find_dataset_folder("shakespeare", tmp_path) == tmp_path / "text"
+
+
 @pytest.mark.parametrize(
     ("name", "form"),
     [(name, form) for name, forms in (("mnist", 2), ("cifar10", 4)) for form in range(forms)],

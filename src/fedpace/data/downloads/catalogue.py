@@ -1,5 +1,6 @@
 """The datasets that fedpace knows: their files, sizes, sums, official sources and licences."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -9,6 +10,9 @@ from typing import Any
 import msgspec
 
 from fedpace.core.errors import unknown
+
+SHOWN_NAMES = 6
+"""Files that a message names; a dataset may have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,29 @@ def known_datasets() -> dict[str, KnownDataset]:
     """All datasets by name, as catalogue.toml beside this file has them."""
     text = resources.files(__package__).joinpath("catalogue.toml").read_bytes()
     tables = msgspec.toml.decode(text, type=dict[str, dict[str, Any]])
+    for table in tables.values():
+        for form in table["forms"]:
+            if "sums" in form:
+                form["files"] = _summed_files(form.pop("sums"), form.pop("url"))
     named = {name: {"name": name, **table} for name, table in tables.items()}
     return msgspec.convert(named, dict[str, KnownDataset])
+
+
+def _summed_files(name: str, url: str) -> list[dict[str, Any]]:
+    """Files that a list of sums beside this file names, all of them below one url."""
+    lines = resources.files(__package__).joinpath(name).read_text().splitlines()
+    rows = (line.split() for line in lines if not line.startswith("#"))
+    return [
+        {"name": file, "bytes": int(size), "digest": f"sha256:{digest}", "urls": [url + file]}
+        for digest, size, file in rows
+    ]
+
+
+def name_some(files: Iterable[str]) -> str:
+    """The first few names of a list, and how many more there are."""
+    names = list(files)
+    more = len(names) - SHOWN_NAMES
+    return f"{', '.join(names[:SHOWN_NAMES])} and {more:,} more" if more > 1 else ", ".join(names)
 
 
 def find_dataset(name: str) -> KnownDataset:

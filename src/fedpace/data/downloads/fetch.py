@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from fedpace.core.errors import FedpaceError
-from fedpace.data.downloads.catalogue import KnownDataset, PublishedFile
+from fedpace.data.downloads.catalogue import KnownDataset, PublishedFile, name_some
 from fedpace.data.downloads.verify import (
     PIECE,
     Progress,
@@ -80,7 +80,7 @@ def _explained(
         f"{dataset.name}: {file.name} could not be fetched from {tried}; "
         f"{'there seems to be no network; ' if offline else ''}"
         f"what came is kept{kept} and the same command resumes it, "
-        f"or put {', '.join(left)} into {path.parent} by hand"
+        f"or put {name_some(left)} into {path.parent} by hand"
     )
 
 

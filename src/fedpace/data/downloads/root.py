@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from fedpace.core.errors import ConfigError
-from fedpace.data.downloads.catalogue import find_dataset
+from fedpace.data.downloads.catalogue import find_dataset, name_some
 
 VARIABLE = "FEDPACE_DATA"
 
@@ -28,10 +28,10 @@ def find_dataset_folder(name: str, setting: str | Path | None) -> Path:
     dataset, root = find_dataset(name), data_root(setting)
     for form in dataset.forms:
         if all(path.is_file() for path in form.paths(root).values()):
-            return root / name
+            return root / form.folder.partition("/")[0]
     absent = [file.name for file, path in dataset.official.paths(root).items() if not path.is_file()]
     raise ConfigError(
-        f"{name} is not in {root / name}: there is no {', '.join(absent)}; "
+        f"{name} is not in {root / name}: there is no {name_some(absent)}; "
         f"run `fedpace data fetch {name}`, or set {VARIABLE} or the task's root "
         f"to the folder that holds {name}/"
     )

@@ -35,11 +35,11 @@ def read_wav(content: bytes, name: str) -> tuple[Sound, int]:
 
 def _samples(raw: bytes, width: int) -> Sound:
     if width == 1:  # the only width without a sign
-        return (np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / 128
+        return (np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / np.float32(128)
     if width == 3:
         wide = np.zeros((len(raw) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
-        return wide.view("<i4")[:, 0].astype(np.float32) / 2**31
+        return wide.view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
     values = np.frombuffer(raw, "<i2" if width == 2 else "<i4")
     return values.astype(np.float32) / np.float32(2 ** (8 * width - 1))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -228,7 +229,7 @@ def build_model(name: str, in_channels: int, classes: int, side: Side | None = N
 
     side: of the images, where the number of parameters depends on it; None: what the model is for.
     """
-    sized = {} if side is None else {"side": side}
+    sized: dict[str, Any] = {} if side is None else {"side": side}
     models: dict[str, Callable[[int, int], nn.Module]] = {
         "svm": partial(svm, **sized),
         "mlp": partial(mlp, **sized),

@@ -34,7 +34,8 @@ class LightGru(nn.Module):
         x = self.pool(relu(self.conv1(x.flatten(1, 2))))
         x = self.pool(relu(self.conv2(x)))
         x, _ = self.gru(x.transpose(1, 2))
-        return self.dense2(relu(self.dense1(x.mean(1))))
+        answers: Tensor = self.dense2(relu(self.dense1(x.mean(1))))
+        return answers
 
 
 def build_speech_model(name: str, words: int, side: Side) -> nn.Module:

@@ -27,7 +27,8 @@ class NextTokenLstm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         states, _ = self.lstm1(self.embedding(x))
         states, _ = self.lstm2(states)
-        return self.dense(states)
+        answers: Tensor = self.dense(states)
+        return answers
 
 
 class CausalBlock(nn.Module):
@@ -49,7 +50,8 @@ class CausalBlock(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = self.norm1(x + self.gather(seen.transpose(1, 2).reshape(samples, length, hidden)))
-        return self.norm2(x + self.narrow(functional.gelu(self.widen(x))))
+        made: Tensor = self.norm2(x + self.narrow(functional.gelu(self.widen(x))))
+        return made
 
 
 class CausalAlbert(nn.Module):
@@ -92,7 +94,8 @@ class CausalAlbert(nn.Module):
         states = self.widen(self.norm(self.embedding(x) + self.positions(places)))
         for _ in range(self.layers):
             states = self.block(states)
-        return self.decode(self.last_norm(functional.gelu(self.narrow(states))))
+        answers: Tensor = self.decode(self.last_norm(functional.gelu(self.narrow(states))))
+        return answers
 
 
 def build_text_model(

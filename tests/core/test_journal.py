@@ -4,7 +4,7 @@ from fedpace.core.commands import Note
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Joined, Started
 from fedpace.core.facts import Finished
-from fedpace.core.journal import Header, Journal, check_header, part_path, read, replay
+from fedpace.core.journal import Header, Journal, part_path, read, replay
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
 from fedpace.core.session import Session
@@ -129,15 +129,6 @@ def test_a_folder_or_nothing_is_no_journal(tmp_path):
     for path in (tmp_path, tmp_path / "none.jsonl"):
         with pytest.raises(JournalError, match="there is no journal"):
             read(path)
-
-
-def test_an_unfinished_journal_of_other_settings_is_told_apart(tmp_path):
-    path = tmp_path / "j.jsonl"
-    Journal(path, HEADER).close(complete=False)
-    check_header(path, HEADER)
-    other = Header("p", {"n": 4}, HEADER.context, HEADER.run, HEADER.fedpace)
-    with pytest.raises(JournalError, match="belongs to another run"):
-        check_header(path, other)
 
 
 def test_events_come_before_the_commands_they_caused(tmp_path):

@@ -228,9 +228,9 @@ def test_watches_hear_where_the_run_stands():
 @pytest.mark.parametrize(
     ("budget", "used"),
     [
-        (Budget(time_s=40.0), [0.25, 0.5, 0.75, 1.0]),
+        (Budget(time_s=40.0), [0.25, 0.5, 0.75, 1.0, 1.0]),
         (Budget(money=2.0, round_cost=1.0), [0.5, 1.0, 1.0]),
-        (Budget(time_s=20.0, money=9.0, round_cost=4.0), [0.5, 1.0]),
+        (Budget(time_s=20.0, money=9.0, round_cost=4.0), [0.5, 1.0, 1.0]),
         (Budget(round_cost=4.0), [0.0] * 4 + [1.0]),  # and five rounds are over
         (Budget(money=2.5, round_cost=1.0), [0.4, 0.8, 1.0]),
     ],
@@ -239,6 +239,7 @@ def test_watches_hear_how_much_of_the_budget_is_used(budget, used):
     heard = []
     run(budget=budget, watches=(heard.append,), rounds=5)
     assert [standing.used for standing in heard if standing.now_s] == used
+    assert [standing.over for standing in heard] == [False] * (len(heard) - 1) + [True]
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ def test_changes_of_speed_are_read_from_toml(tmp_path):
 
 def test_a_finished_run_is_not_taken_for_one_with_other_settings(tmp_path, small):
     fedpace.simulate(small, out=tmp_path)
-    with pytest.raises(JournalError, match="belongs to another run"):
+    with pytest.raises(JournalError, match="seed is 9 here but 0 in the folder's run; resume with"):
         fedpace.simulate(small | {"seed": 9}, out=tmp_path, resume=True)
 
 

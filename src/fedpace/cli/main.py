@@ -40,11 +40,14 @@ app.command("settings")(listing.show_config)
 
 
 def main() -> None:
-    """Errors of the user or the machine are one line and exit code 2; only bugs show a traceback."""
+    """Errors of the user or the machine are one line and exit code 2; only bugs show a traceback.
+
+    A run that diverged ends with 3, a run that a signal stopped with 128 and its number.
+    """
     try:
         app()
-    except StoppedByUser:
-        _fail("stopped; go on with --resume", code=130)
+    except StoppedByUser as stop:
+        _fail(str(stop), stop.code)
     except FedpaceError as error:
         _fail(str(error))
     except OSError as error:

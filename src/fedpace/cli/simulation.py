@@ -1,19 +1,24 @@
 """`fedpace run | compare | report | replay`: simulated runs, and what their journals say."""
 
 import json
+import shlex
+import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import format_exception
 from typing import Annotated
 
 import typer
 
 from fedpace.cli import shared
 from fedpace.cli.progress import ProgressBars
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
+from fedpace.runs.stopping import StoppedBySignal
 
 Together = Annotated[
     str | None,
@@ -24,8 +29,16 @@ Together = Annotated[
 ]
 
 
+DIVERGED = 3
+"""Exit status of a single run that has diverged."""
+
+
 class StoppedByUser(Exception):
-    """Ctrl-C in a run."""
+    """Ctrl-C or SIGTERM in a run. code: the exit status that shells expect."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def run(
@@ -47,7 +60,11 @@ def run(
     snapshot_every: Annotated[float, typer.Option(help="Real seconds between snapshots.")] = 60.0,
     set_: shared.Set = None,
 ) -> None:
-    """Simulate one policy; journal, weights, table and figure go to the folder."""
+    """Simulate one policy; journal, weights, table and figure go to the folder.
+
+    Exit status 3 where training has diverged. Ctrl-C saves the run's state first; --resume goes on,
+    also with a run that is over, if stop.rounds or another end is set further off.
+    """
     from fedpace.runs.simulate import simulate
 
     overrides = list(set_ or [])
@@ -75,6 +92,9 @@ def run(
             watches=(bars.of(label, stop),),
         )
     shared.show_report({label: [result.summary]}, folder, settings.compare.targets, settings.name)
+    if result.summary.diverged is not None:
+        shared.complain(f"{label}, seed {settings.seed}: {result.summary.finished}")
+        raise typer.Exit(DIVERGED)
 
 
 def compare(
@@ -91,8 +111,12 @@ def compare(
     overwrite: shared.Overwrite = False,
     set_: shared.Set = None,
 ) -> None:
-    """Simulate several policies on the same data, fleet and seeds, and show them side by side."""
+    """Simulate several policies on the same data, fleet and seeds, and show them side by side.
+
+    A run that diverges is a result. One that fails leaves the others alone; the exit status is 2 then.
+    """
     from fedpace.runs.compare import compare as run_all
+    from fedpace.runs.compare import describe_failure
 
     overrides = list(set_ or [])
     if policies is not None:
@@ -107,7 +131,7 @@ def compare(
     settings = shared.load_config(config, overrides)
     folder = out or shared.run_folder(settings.name)
     with _running() as bars:
-        groups = run_all(
+        found = run_all(
             settings,
             folder,
             jobs=jobs,
@@ -116,7 +140,16 @@ def compare(
             overwrite=overwrite,
             progress=bars.follow(settings),
         )
-    shared.show_report(groups, folder, settings.compare.targets, settings.name)
+    shared.show_report(found.groups, folder, settings.compare.targets, settings.name)
+    if found.failed:
+        for entry, error in found.failed.items():
+            shared.complain(describe_failure(entry, error))
+            if not isinstance(error, FedpaceError | OSError | BrokenProcessPool):
+                shared.complain("".join(format_exception(error)))  # a bug
+        shared.complain(
+            f"{len(found.failed)} runs failed and are not in the table; go on with: {_resume_command()}"
+        )
+        raise typer.Exit(2)
 
 
 def report(
@@ -156,8 +189,16 @@ def _running() -> Iterator[ProgressBars]:
     try:
         with ProgressBars() as bars:
             yield bars
-    except KeyboardInterrupt:
-        raise StoppedByUser from None
+    except KeyboardInterrupt as stop:
+        number = stop.number if isinstance(stop, StoppedBySignal) else signal.SIGINT
+        where = str(stop) or "stopped"
+        raise StoppedByUser(f"{where}; go on with: {_resume_command()}", 128 + number) from None
+
+
+def _resume_command() -> str:
+    """The command of this process, to go on with what it leaves."""
+    arguments = [one for one in sys.argv[1:] if one not in ("--overwrite", "--resume")]
+    return shlex.join(["fedpace", *arguments, "--resume"])
 
 
 def _names(text: str) -> list[str]:

@@ -166,20 +166,6 @@ def replay(path: Path, policy: Policy[Any]) -> None:
     check(None)
 
 
-def check_header(path: Path, header: Header) -> None:
-    """JournalError unless the journal, finished or not, begins with this header; none is fine."""
-    for there in (path, part_path(path)):
-        if not there.exists():
-            continue
-        with there.open("rb") as file:
-            first = file.readline()
-        if first and first != codec.encode(header) + b"\n":
-            raise JournalError(
-                f"{there} belongs to another run; resume with the same config and version, "
-                f"or start over with --overwrite"
-            )
-
-
 def _lines(path: Path, unfinished: bool) -> Iterator[tuple[int, bytes]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):

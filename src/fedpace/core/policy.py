@@ -74,11 +74,14 @@ class Policy(Generic[S]):
     Settings: a frozen dataclass; its fields are the keys of the policy's config table.
     tasks_per_client: how many tasks a client may hold open at once.
     evaluates: it asks for the accuracy of a model, which a timing-only run has not.
+    plans_with_budget: it decides from the start by the run's time or money, so that a run cannot go on
+    later with more of them.
     """
 
     Settings: ClassVar[type[Any]] = NoSettings
     tasks_per_client: ClassVar[int] = 1
     evaluates: ClassVar[bool] = False
+    plans_with_budget: ClassVar[bool] = False
 
     def __init__(self, settings: S, context: Context) -> None:
         self.settings = settings

@@ -90,8 +90,9 @@ class Scorer(Protocol):
 class Standing(NamedTuple):
     """Progress of a run; a tuple, since one is made at every event.
 
-    accuracy: the last one tested; settled: no answer to the policy is due now.
-    used: how much of its budget, of time or of money, the run has used, 0..1; 1 if it ends here.
+    accuracy: the last one tested; settled: no answer to the policy is due now, nor was one cut short
+    by the end of the money. used: how much of its budget, of time or of money, the run has used, 0..1;
+    1 if it ends here. over: it does.
     """
 
     now_s: float
@@ -99,10 +100,11 @@ class Standing(NamedTuple):
     accuracy: float | None
     settled: bool = True
     used: float = 0.0
+    over: bool = False
 
 
 class Watch(Protocol):
-    """Is told where the run stands after every event: progress bars, snapshots."""
+    """Is told where the run stands after every event, and at its end: progress bars, snapshots."""
 
     def __call__(self, standing: Standing, /) -> None: ...
 
@@ -171,11 +173,13 @@ class Run:
         while True:
             item = world.next()
             if item is None:
+                self._tell(session.books.now, over=True)
                 return self._finish(
                     session.books.now, "nothing is left to happen: no client will come back"
                 )
             at = item.at
             if at > over_s:
+                self._tell(over_s, over=True)
                 return self._finish(over_s, over)
             at_once = at_once + 1 if at == last else 0
             last = at
@@ -193,9 +197,7 @@ class Run:
                 reason = self._after_event(at)
             world.send_acks()
             if watches:
-                standing = self._standing(at, reason is not None)
-                for watch in watches:
-                    watch(standing)
+                self._tell(at, reason is not None)
             if reason is not None:
                 return self._finish(at, reason)
 
@@ -206,10 +208,14 @@ class Run:
             return budget_s, f"the time is spent: {budget_s:g} seconds"
         return (math.inf, "") if hours is None else (hours * 3600, f"{hours:g} hours are over")
 
-    def _standing(self, at: float, over: bool) -> Standing:
+    def _tell(self, at: float, over: bool) -> None:
+        """Tell the watches where the run stands."""
         used = 1.0 if over else self._used(at) if self._limited else 0.0
-        standing = at, self._round, self._accuracy, self._world.settled, used
-        return tuple.__new__(Standing, standing)  # as Standing(*standing), in half its time
+        settled = self._world.settled and self._session.broke is None
+        # As Standing(...), in half its time.
+        standing = tuple.__new__(Standing, (at, self._round, self._accuracy, settled, used, over))
+        for watch in self._watches:
+            watch(standing)
 
     def _used(self, at: float) -> float:
         budget, used = self._budget, 0.0

@@ -96,6 +96,7 @@ class ADEL(Layered[ADELSettings]):
     """Deadlines and batches planned together; backpropagation stops at the deadline."""
 
     Settings = ADELSettings
+    plans_with_budget = True
 
     @classmethod
     def measures(cls, settings: ADELSettings) -> tuple[Estimate, ...]:

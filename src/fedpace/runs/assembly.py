@@ -20,7 +20,7 @@ from fedpace.fleet.fleet import Fleet
 from fedpace.fleet.speeds import FleetSettings
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config, PolicyPlan
-from fedpace.runs.folder import RunFolder
+from fedpace.runs.folder import BUDGET_ENDS, RunFolder
 from fedpace.sim.timing import TimingTask
 
 if TYPE_CHECKING:  # torch takes seconds to import, and may not be needed
@@ -142,7 +142,9 @@ class Assembly:
 
     def open_folder(self) -> bool:
         """Make room for the run; True: it is to be run or gone on with, not over."""
-        return self.folder.open(self.header, self.request.resume, self.request.overwrite)
+        request = self.request
+        fixed = BUDGET_ENDS if request.plan.kind.plans_with_budget else ()
+        return self.folder.open(self.header, request.resume, request.overwrite, fixed)
 
     def session(self, recorder: Recorder) -> Session:
         return Session(self.policy, recorder)

@@ -2,24 +2,29 @@
 
 import multiprocessing
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from time import monotonic
+from typing import Self
 
 from fedpace.core.errors import ConfigError, Count, FedpaceError, check
 from fedpace.core.host import cores, end_with_parent
 from fedpace.core.model import ModelProfile
 from fedpace.core.run import Standing
+from fedpace.remote.reports import RunStopped
 from fedpace.report.summary import Summary
 from fedpace.runs.assembly import check_timing, context_of
 from fedpace.runs.config import Config, policy_plan
 from fedpace.runs.folder import RunFolder
 from fedpace.runs.simulate import check_device, open_result, simulate
+from fedpace.runs.stopping import SIGNALS, StoppedBySignal, StopSignals
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,8 @@ class Entry:
 
 
 Progress = Callable[[Entry, Standing], None]
+_Call = tuple[int, Config, Entry, str, bool, bool]
+"""Arguments of `_one`."""
 
 _JOBS_ON_A_GPU = 4  # they take turns; more would only take memory
 
@@ -53,6 +60,14 @@ def labels(config: Config) -> list[str]:
     return chosen
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of a comparison: summaries by label, in the order of seeds, and runs that failed."""
+
+    groups: dict[str, list[Summary]]
+    failed: dict[Entry, Exception]
+
+
 def compare(
     config: Config,
     out: Path,
@@ -62,12 +77,13 @@ def compare(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
-) -> dict[str, list[Summary]]:
-    """Run every policy with every seed; the summaries of each label, in the order of seeds.
+) -> Comparison:
+    """Run every policy with every seed. A run that fails leaves the others alone.
 
     Seeds are paired: run i of every policy sees the same data, fleet and initial weights.
     jobs: runs at the same time; by default one a core, fewer on a GPU. Results do not depend on it.
-    device: where clients train, as in `simulate`.
+    device: where clients train, as in `simulate`. Ctrl-C and SIGTERM let every run under way save a
+    snapshot, and end it by StoppedBySignal.
     """
     seeds = range(config.seed, config.seed + config.compare.seeds)
     todo = [Entry(name, s, out / name / f"seed-{s}") for s in seeds for name in labels(config)]
@@ -79,62 +95,104 @@ def compare(
     if not (resume or overwrite):
         for entry in todo:
             RunFolder(entry.folder).check_free()
-    spawn = multiprocessing.get_context("spawn")
-    standings, stop = spawn.SimpleQueue(), spawn.Event()
     usual = cores() if device == "cpu" else min(cores(), _JOBS_ON_A_GPU)
-    count = min(jobs or usual, len(todo))
-    with ProcessPoolExecutor(count, spawn, _start_worker, (standings, stop)) as pool:
-        futures = [
-            pool.submit(
-                _one, number, replace(config, seed=entry.seed), entry, device, resume, overwrite
-            )
-            for number, entry in enumerate(todo)
-        ]
-        try:
-            _follow(futures, todo, standings, progress)
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    calls = [
+        (number, replace(config, seed=entry.seed), entry, device, resume, overwrite)
+        for number, entry in enumerate(todo)
+    ]
+    failed: dict[Entry, Exception] = {}
+    with StopSignals() as signals, _WorkerPool(min(jobs or usual, len(todo))) as pool:
+        going_on = {pool.submit(call): entry for call, entry in zip(calls, todo, strict=True)}
+        while going_on:
+            wait(going_on, timeout=0.2, return_when="FIRST_COMPLETED")
+            # Before what they have told is read. Not what `wait` says: it waits for cancelled ones.
+            done = [future for future in going_on if future.done()]
+            for number, standing in pool.standings():
+                if progress is not None:
+                    progress(todo[number], standing)
+            if signals.number is not None:
+                pool.stop()
+            for future in done:
+                entry = going_on.pop(future)
+                error = None if future.cancelled() else future.exception()
+                if isinstance(error, Exception) and not isinstance(error, RunStopped):
+                    failed[entry] = error
+    failed = {entry: failed[entry] for entry in todo if entry in failed}
+    ended = [entry for entry in todo if entry not in failed]
+    if signals.number is not None:
+        there = sum(RunFolder(entry.folder).is_over for entry in ended)
+        raise StoppedBySignal(signals.number, f"with {there} of {len(todo)} runs finished")
+    if not ended:
+        entry, error = next(iter(failed.items()))
+        raise FedpaceError(f"all runs failed; {describe_failure(entry, error)}") from error
     groups: dict[str, list[Summary]] = {}
-    for entry in todo:
+    for entry in ended:
         groups.setdefault(entry.label, []).append(open_result(entry.folder).summary)
-    return groups
+    return Comparison({label: groups[label] for label in labels(config) if label in groups}, failed)
 
 
-def _follow(
-    futures: Sequence["Future[None]"],
-    todo: Sequence[Entry],
-    standings: "SimpleQueue[tuple[int, Standing]]",
-    progress: Progress | None,
-) -> None:
-    """Pass progress on until all runs are done; the first error ends it."""
-    going_on = set(futures)
-    while going_on:
-        done, going_on = wait(going_on, timeout=0.2, return_when="FIRST_COMPLETED")
-        while not standings.empty():
-            number, standing = standings.get()
-            if progress is not None:
-                progress(todo[number], standing)
-        for future in done:
-            entry = todo[futures.index(future)]
-            where = f"{entry.label}, seed {entry.seed}"
-            try:
-                future.result()
-            except BrokenProcessPool as error:
-                raise FedpaceError(
-                    f"{where}: its process was killed; go on with --resume, with fewer --jobs if "
-                    f"memory ran out"
-                ) from error
-            except FedpaceError as error:
-                raise type(error)(f"{where}: {error}") from error
+def describe_failure(entry: Entry, error: Exception) -> str:
+    """One line about a run that failed."""
+    where = f"{entry.label}, seed {entry.seed}"
+    if isinstance(error, FedpaceError):
+        return f"{where}: {error}"
+    if isinstance(error, BrokenProcessPool):
+        return f"{where}: its process was killed; go on with fewer --jobs if memory ran out"
+    return f"{where}: {type(error).__name__}: {error}"
+
+
+class _WorkerPool:
+    """Processes that each carry out one run after the other; one that is killed takes no other along.
+
+    A pool of several processes breaks as a whole, and a process that is killed may hold a lock for
+    ever: so every thread here has a pool of a single process, which has its own ties to this one.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._spawn = multiprocessing.get_context("spawn")
+        self._threads = ThreadPoolExecutor(count, "fedpace-compare")
+        self._own = threading.local()
+        self._workers: list[tuple[ProcessPoolExecutor, _ParentLink]] = []
+
+    def submit(self, call: "_Call") -> "Future[None]":
+        return self._threads.submit(self._run, call)
+
+    def standings(self) -> Iterator[tuple[int, Standing]]:
+        """What the workers have told since the last time."""
+        for _, link in tuple(self._workers):
+            while not link.standings.empty():
+                yield link.standings.get()
+
+    def stop(self) -> None:
+        """Let every run under way save itself and end, and none begin."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for _, link in tuple(self._workers):
+            link.stop.set()
+
+    def _run(self, call: "_Call") -> None:
+        process: ProcessPoolExecutor | None = getattr(self._own, "process", None)
+        if process is None:
+            link = _ParentLink(self._spawn.SimpleQueue(), self._spawn.Event())
+            process = ProcessPoolExecutor(1, self._spawn, _start_worker, (link,))
+            self._own.process = process
+            self._workers.append((process, link))
+        try:
+            process.submit(_one, *call).result()
+        except BrokenProcessPool:
+            self._own.process = None
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._threads.shutdown()
+        for process, _link in self._workers:
+            process.shutdown()
 
 
 # What follows runs in the workers.
-
-
-class _Stopped(Exception):
-    """Another run has failed, and this one is not wanted any more."""
 
 
 @dataclass
@@ -148,10 +206,12 @@ class _ParentLink:
 _parent: _ParentLink | None = None
 
 
-def _start_worker(standings: "SimpleQueue[tuple[int, Standing]]", stop: Event) -> None:
+def _start_worker(parent: _ParentLink) -> None:
     global _parent
-    _parent = _ParentLink(standings, stop)
+    _parent = parent
     end_with_parent()
+    for number in SIGNALS:  # the parent gets them too, and says what is to be done
+        signal.signal(number, signal.SIG_IGN)
 
 
 class _ProgressReporter:
@@ -169,8 +229,6 @@ class _ProgressReporter:
 
     def tell(self) -> None:
         self._told_at = monotonic()
-        if self._parent.stop.is_set():
-            raise _Stopped
         if self.last is not None:
             self._parent.standings.put((self._number, self.last))
 
@@ -187,5 +245,6 @@ def _one(number: int, config: Config, entry: Entry, device: str, resume: bool, o
         resume=resume,
         overwrite=overwrite,
         watches=(reporter,),
+        stop=_parent.stop,
     )
     reporter.tell()

@@ -33,6 +33,7 @@ from fedpace.runs.config import Config
 from fedpace.runs.folder import RunFolder
 from fedpace.runs.serving import ServedRun
 from fedpace.runs.simulate import Result, open_result
+from fedpace.runs.stopping import SIGNALS, end_at_once
 
 _KEEPALIVE = (
     # Clients ping when they hear nothing; without these they would be taken for a flood.
@@ -179,11 +180,21 @@ def _standing(serving: ServedRun) -> pb.StatusReply:
 
 
 def _on_signals(stop: Callable[[str], object]) -> None:
-    """Stop on Ctrl-C or SIGTERM, giving its name as the reason; they reach the main thread only."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Stop on Ctrl-C or SIGTERM, giving its name as the reason; they reach the main thread only.
+
+    The second one ends this process at once.
+    """
+    loop, heard = asyncio.get_running_loop(), list[int]()
+
+    def hear(number: signal.Signals) -> None:
+        if heard:
+            end_at_once(number)
+        heard.append(number)
+        stop(f"signal {number.name}")
+
+    for number in SIGNALS:
         with suppress(RuntimeError, ValueError, NotImplementedError):
-            loop.add_signal_handler(number, stop, f"signal {number.name}")
+            loop.add_signal_handler(number, hear, number)
 
 
 async def _stop_when_set(world: RemoteWorld, stop: threading.Event | None) -> None:

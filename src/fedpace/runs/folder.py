@@ -1,18 +1,30 @@
-"""The folder of a run: names of its files, and whether a run may begin there or go on."""
+"""The folder of a run: names of its files, and whether a run may begin there, go on or be extended."""
 
 import json
 import uuid
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from shutil import rmtree
+from shutil import copyfileobj, rmtree
+from typing import Any, NamedTuple
 
-from fedpace.core.errors import ConfigError
-from fedpace.core.host import write_whole
-from fedpace.core.journal import JOURNAL, Header, check_header, part_path, read
+from fedpace.core import codec
+from fedpace.core.errors import ConfigError, JournalError
+from fedpace.core.host import open_whole, write_whole
+from fedpace.core.journal import JOURNAL, Header, part_path, read
+from fedpace.report.summary import Summary, summarise
+
+BUDGET_ENDS = ("budget.time_s", "budget.money")
+"""Limits that end a run, as stop.* does; unlike those, policies are told them."""
+_MOST_NAMED = 4
+_MOST_LETTERS = 60
+_NOTHING = "not set"
 
 
 class RunFolder:
-    """A folder for one run, whatever its clock; a finished run keeps its journal and its weights.
+    """A folder for one run, whatever its clock. A finished run keeps its journal, its weights and, so
+    that it can be extended, its last snapshot.
 
     part: the journal until the run is over; snapshot: the models now and then; spool: updates that
     have come over a network; clients: their names, by number; run_id: by which clients know the run.
@@ -24,6 +36,11 @@ class RunFolder:
         self.part, self.snapshot = part_path(self.journal), path / "snapshot.pt"
         self.spool, self.clients, self.run_id = path / "spool", path / "clients.json", path / "run.json"
 
+    @property
+    def is_over(self) -> bool:
+        """True where a finished run is here, and is not being extended."""
+        return self.journal.exists() and not self.part.exists()
+
     def check_free(self) -> None:
         """Refuse a folder that holds a run, finished or not."""
         if self.journal.exists() or self.part.exists():
@@ -34,10 +51,15 @@ class RunFolder:
     def header(self) -> Header | None:
         """The header of the run that is here; None where there is none."""
         self._drop_unborn()
-        return next((read(path)[0] for path in (self.journal, self.part) if path.exists()), None)
+        found = self._found()
+        return None if found is None else read(found)[0]
 
-    def open(self, header: Header, resume: bool, overwrite: bool) -> bool:
-        """Make room for the run of this header; True: it is to be run or gone on with, not over."""
+    def open(self, header: Header, resume: bool, overwrite: bool, fixed: Collection[str] = ()) -> bool:
+        """Make room for the run of this header; True: it is to be run or gone on with, not over.
+
+        A run that is there may have had other ends (stop.*, BUDGET_ENDS), as long as it has not come
+        further than the new ones; it is over no more then. fixed: ends that the policy plans with.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file; give a folder for the results")
         if overwrite:
@@ -47,13 +69,15 @@ class RunFolder:
         elif not resume:
             self.check_free()
         self._drop_unborn()
-        check_header(self.journal, header)
-        if not self.part.exists():
-            self.finish()
+        found = self._found()
+        if found is None:
+            self.drop_helpers()
+        elif not _begins_with(found, header):
+            self._extend(found, header, fixed)
         self.path.mkdir(parents=True, exist_ok=True)
-        return not self.journal.exists()
+        return not self.is_over
 
-    def finish(self) -> None:
+    def drop_helpers(self) -> None:
         """Delete what only helps to go on with a run."""
         self.snapshot.unlink(missing_ok=True)
         self.run_id.unlink(missing_ok=True)
@@ -64,6 +88,10 @@ class RunFolder:
             write_whole(self.run_id, json.dumps({"run": uuid.uuid4().hex}))
         return str(json.loads(self.run_id.read_text())["run"])
 
+    def _found(self) -> Path | None:
+        """The journal that is here; while a finished run is extended, that which grows."""
+        return next((path for path in (self.part, self.journal) if path.exists()), None)
+
     def _drop_unborn(self) -> None:
         """Delete a journal of which not even the first line was written: nothing had begun."""
         with suppress(FileNotFoundError):
@@ -71,3 +99,116 @@ class RunFolder:
                 unborn = not file.readline().endswith(b"\n")
             if unborn:
                 self.part.unlink()
+
+    def _extend(self, found: Path, header: Header, fixed: Collection[str]) -> None:
+        """Let the run that is here go on under a header with other ends; JournalError if it cannot.
+
+        What is over stays as it is until the longer run is.
+        """
+        check_extension(found, read(found)[0], header, fixed)
+        with open_whole(self.part) as file, found.open("rb") as old:
+            old.readline()
+            file.write(codec.encode(header) + b"\n")
+            copyfileobj(old, file)
+
+
+class Difference(NamedTuple):
+    """A setting that differs between a run that is asked for and the one of a folder."""
+
+    key: str
+    here: Any
+    there: Any
+
+    def __str__(self) -> str:
+        if self.key == "model":  # layers and their costs are no setting, and fill a page
+            return "the model's layers or their costs are others here than in the folder's run"
+        return f"{self.key} is {_short(self.here)} here but {_short(self.there)} in the folder's run"
+
+
+def differences(here: Header, there: Header) -> list[Difference]:
+    """Settings in which two headers differ, by their keys in a config."""
+    ours, theirs = _settings(here), _settings(there)
+    found = [
+        Difference(key, ours.get(key, _NOTHING), theirs.get(key, _NOTHING))
+        for key in {**ours, **theirs}
+        if ours.get(key, _NOTHING) != theirs.get(key, _NOTHING)
+    ]
+    # What follows from another setting is named only where nothing else is.
+    plain = [one for one in found if not one.key.startswith("context.") and one.key != "model"]
+    return plain or found
+
+
+def check_extension(path: Path, there: Header, header: Header, fixed: Collection[str]) -> None:
+    """JournalError, with the keys, unless the run of a journal can go on under another header."""
+    found = differences(header, there)
+    ends = [one for one in found if one.key.startswith("stop.") or one.key in BUDGET_ENDS]
+    others = [one for one in found if one not in ends]
+    if others or not ends:
+        named = ", ".join(map(str, others[:_MOST_NAMED])) or "its first line is another"
+        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        raise JournalError(
+            f"{path}: {named}{more}; resume with the same settings and version (only stop.*, "
+            f"{' and '.join(BUDGET_ENDS)} may differ), or start over with --overwrite"
+        )
+    planned = [one for one in ends if one.key in fixed]
+    if planned:
+        raise JournalError(
+            f"{path}: {planned[0]}, and {header.policy} plans with it from the start; "
+            "a run of it cannot be extended so, start over with --overwrite or in another folder"
+        )
+    if path.name == JOURNAL and header.run.get("clock") == "real":
+        raise JournalError(
+            f"{path}: {ends[0]}, but a served run that is over has let its clients go; "
+            "start over with --overwrite or in another folder"
+        )
+    _check_longer(path, header, summarise(path, unfinished=True))
+
+
+def _check_longer(path: Path, header: Header, run: Summary) -> None:
+    """Refuse ends that the run has passed already."""
+    stop, budget = header.run.get("stop", {}), header.context.budget
+    seconds = f"{run.end_s:g} seconds"
+    reached = (
+        ("stop.rounds", stop.get("rounds"), run.rounds, f"{run.rounds} rounds"),
+        ("stop.hours", stop.get("hours"), run.end_s / 3600, f"{run.end_s / 3600:g} hours"),
+        ("budget.time_s", budget.time_s, run.end_s, seconds),
+        ("budget.money", budget.money, run.money or 0.0, f"{run.money or 0.0:g} of its money"),
+    )
+    passed = [(key, limit, words) for key, limit, so_far, words in reached if limit and limit < so_far]
+    target = stop.get("target")
+    at = None if target is None else run.time_to(target)
+    if at is not None and at < run.end_s:
+        passed.append(("stop.target", target, f"{seconds} and reached that before"))
+    for key, limit, words in passed:
+        raise JournalError(
+            f"{path}: {key} is {limit} here, but the folder's run has gone {words}; a run can be "
+            "extended, not shortened: use another folder, or start over with --overwrite"
+        )
+
+
+def _begins_with(path: Path, header: Header) -> bool:
+    with path.open("rb") as file:
+        return file.readline() == codec.encode(header) + b"\n"
+
+
+def _settings(header: Header) -> dict[str, Any]:
+    """All that a header has, by the keys of a config; what only follows from them under context."""
+    label = header.run.get("label", header.policy)
+    own = {"use": header.policy, **header.settings}
+    context = asdict(header.context)
+    model, budget = context.pop("model"), context.pop("budget")
+    tables = {**header.run, f"policies.{label}": own, "budget": budget, "context": context}
+    return {**dict(_flat(tables, "")), "model": model, "fedpace": header.fedpace}
+
+
+def _flat(table: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{where}{key}.")
+        elif value is not None:
+            yield where + key, list(value) if isinstance(value, tuple) else value
+
+
+def _short(value: Any) -> str:
+    text = value if value is _NOTHING else repr(value)
+    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."

@@ -173,6 +173,8 @@ def retrace(
 class Snapshots:
     """Saves the models every so many seconds of real time; a watch.
 
+    A simulated run is also saved at its end, before the lines that say so: it can be extended.
+
     spool: of a served run; an update stays there until a snapshot holds what became of it. Snapshots
     are then written beside the run, early where used updates fill the spool, the journal is brought to
     disk every round, and a full disk is told and tried again. sync: brings the journal to disk.
@@ -202,11 +204,17 @@ class Snapshots:
             self._round = standing.round
             self._sync()
         due = self._clock() - self._last >= self._every_s or self._is_crowded()
+        due = due or (standing.over and self._spool is None)
         if due and standing.settled and (self._thread is None or not self._thread.is_alive()):
             self.save(wait=False)
 
     def save(self, wait: bool = True) -> None:
-        """Save what is now; wait: until it is on disk, where that is done beside the run."""
+        """Save what is now; wait: until it is on disk, where that is done beside the run.
+
+        While a journal is retraced the snapshot that is there has more than there is now.
+        """
+        if self._models.retracing:
+            return
         self.join()
         self._sync()
         self._last = self._clock()

@@ -113,7 +113,7 @@ class ServedRun:
         self.learning.save(self.folder.weights, self.models.weights())
         self.close(complete=True)
         self.spool.keep_only(())
-        self.folder.finish()
+        self.folder.drop_helpers()
 
     def close(self, complete: bool = False) -> None:
         """Close the journal, if it is not."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedpace.core.codec import Message
 from fedpace.core.errors import ConfigError, Count, check, unknown
 from fedpace.core.host import few_collections
-from fedpace.core.journal import JOURNAL, Header, Journal, Memory, read
+from fedpace.core.journal import JOURNAL, Header, Journal, Memory, part_path, read
 from fedpace.core.run import Watch
 from fedpace.core.session import Recorder
 from fedpace.report.summary import Summary
@@ -17,6 +17,7 @@ from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
 from fedpace.runs.folder import RunFolder
+from fedpace.runs.stopping import StopFlag, StopSignals, StopWatch
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import SimulatedWorld
 
@@ -35,7 +36,9 @@ class JournalView:
     _messages: Sequence[Message] = ()
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._messages) if self.path is None else read(self.path)[1]
+        if self.path is None:
+            return iter(self._messages)
+        return read(self.path, unfinished=self.path.name != JOURNAL)[1]
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ def simulate(
     overwrite: bool = False,
     snapshot_every_s: float = 60.0,
     watches: Iterable[Watch] = (),
+    stop: StopFlag | None = None,
 ) -> Result:
     """Run one policy in virtual time.
 
@@ -85,7 +89,10 @@ def simulate(
     workers: processes that train (results do not depend on it);
     device: where they train, cpu, cuda or cuda:N (times do not depend on it, weights by rounding);
     executor: whose workers those are, processes of this one or a cluster's (ray);
-    resume: go on with what `out` holds; overwrite: delete it first.
+    resume: go on with what `out` holds, also where it is over and other ends (stop, budget) are further
+    off; overwrite: delete it first.
+    stop: ends a run on disk when it is set, with a snapshot to go on from, by RunStopped. Ctrl-C and
+    SIGTERM do the same where nobody else handles them, by StoppedBySignal, a KeyboardInterrupt.
     """
     check("workers", workers, Count)
     if executor not in ("processes", "ray"):
@@ -100,7 +107,7 @@ def simulate(
         if folder is None:
             return _in_memory(assembly, trainers, tuple(watches))
         if assembly.open_folder():
-            _on_disk(assembly, trainers, tuple(watches), snapshot_every_s)
+            _on_disk(assembly, trainers, tuple(watches), snapshot_every_s, stop)
     return open_result(folder.path)
 
 
@@ -112,10 +119,13 @@ def check_device(device: str) -> None:
         open_device(device)
 
 
-def open_result(folder: Path) -> Result:
-    """The result of a finished run."""
-    header, messages = read(folder / JOURNAL)
-    return Result(Summary.of(header, messages), JournalView(header, folder / JOURNAL))
+def open_result(folder: str | Path) -> Result:
+    """The result of a run; of one that is not over, what it has come to so far."""
+    path = Path(folder) / JOURNAL
+    unfinished = not path.exists() and part_path(path).exists()
+    path = part_path(path) if unfinished else path
+    header, messages = read(path, unfinished)
+    return Result(Summary.of(header, messages), JournalView(header, path))
 
 
 @dataclass(frozen=True)
@@ -142,10 +152,18 @@ def _in_memory(assembly: Assembly, workers: _Workers, watches: tuple[Watch, ...]
     return Result(summary, JournalView(assembly.header, None, memory.messages))
 
 
-def _on_disk(assembly: Assembly, workers: _Workers, watches: tuple[Watch, ...], every_s: float) -> None:
+def _on_disk(
+    assembly: Assembly,
+    workers: _Workers,
+    watches: tuple[Watch, ...],
+    every_s: float,
+    stop: StopFlag | None,
+) -> None:
     """Run with a journal, snapshots and final weights; an unfinished journal is gone on with."""
     folder, learning = assembly.folder, assembly.learning
     if learning is None:
+        if stop is not None:
+            watches = (*watches, StopWatch(StopSignals(), stop, lambda: None))
         with Journal(folder.journal, assembly.header) as timings:
             _run(assembly, timings, None, watches)
         return
@@ -160,10 +178,11 @@ def _on_disk(assembly: Assembly, workers: _Workers, watches: tuple[Watch, ...], 
         watches = (lambda standing: retraced.restore(models), *watches)
     workers.stack.callback(journal.close, complete=False)
     snapshots = Snapshots(folder.snapshot, journal, models, every_s)
-    _run(assembly, journal, models, (*watches, snapshots))
+    with StopSignals() as signals:
+        stopping = StopWatch(signals, stop, snapshots.save)
+        _run(assembly, journal, models, (*watches, snapshots, stopping))
     learning.save(folder.weights, models.weights())
     journal.close(complete=True)
-    folder.finish()
 
 
 def _run(

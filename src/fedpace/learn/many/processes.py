@@ -197,7 +197,7 @@ class ProcessExecutor(Executor):
 
     def _end(self) -> None:
         for worker in self._workers:
-            worker.process.terminate()
+            worker.process.kill()  # it does not listen to what is meant for the whole group
             worker.process.join()
             worker.process.close()
             worker.line.close()

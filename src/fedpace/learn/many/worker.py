@@ -37,7 +37,8 @@ def packed(jobs: list[Job], starts: list[str], results: str) -> bytes:
 def work(line: Connection, sizes: shared.ModelSizes) -> None:
     """Carry out orders until there are no more."""
     end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the workers
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent gets them too, and ends the workers
+        signal.signal(number, signal.SIG_IGN)
     single_thread()
     made, attached = _made(line.recv_bytes()), shared.AttachedBlocks()
     while order := line.recv_bytes():

@@ -101,6 +101,8 @@ class Stepped(Policy[S]):
     What it `measures` is asked about the updates of rounds in which it `asks`; `learn` is told.
     """
 
+    plans_with_budget = True
+
     @classmethod
     def measures(cls, settings: S) -> tuple[Estimate, ...]:
         return ()

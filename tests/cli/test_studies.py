@@ -1,0 +1,180 @@
+"""Studies from the command line: runs that diverge, fail, are stopped by signals or are not over."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+
+from tests.cli.command import COMMAND, fedpace, succeeded
+from tests.sim.test_resume import assert_same
+
+FAILING = """
+import os, signal
+from fedpace.core.policy import Policy
+
+
+class Failing(Policy):
+    def on_started(self, event):
+        raise ValueError("no luck")
+
+
+class Killed(Policy):
+    def on_started(self, event):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+LONG = ("--set", "stop.rounds=100000", "--set", "evaluate.every_rounds=100")
+
+
+def begin(folder, *arguments):
+    """A command in a process group of its own, as a shell begins it."""
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(paths):
+    deadline = time.monotonic() + 90
+    while not all(path.exists() for path in paths):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.2)
+
+
+def rounds_of(folder):
+    lines = (folder / "journal.jsonl.part").read_text().splitlines()
+    return sum(line.startswith('{"command":"aggregate"') for line in lines)
+
+
+def test_ctrl_c_before_the_first_snapshot_loses_nothing(folder):
+    arguments = ("run", "config.toml", *LONG, "--snapshot-every", "100000")
+    process = begin(folder, *arguments, "--out", "long")
+    wait_for([folder / "long/journal.jsonl.part"])
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "fedpace: stopped by SIGINT at round " in errors
+    assert "; go on with: fedpace run config.toml --set stop.rounds=100000" in errors
+    assert errors.rstrip().endswith("--out long --resume")
+    assert "Traceback" not in errors
+    rounds = rounds_of(folder / "long")
+    state = torch.load(folder / "long/snapshot.pt", weights_only=True)
+    assert state["lines"] == len((folder / "long/journal.jsonl.part").read_text().splitlines())
+    end = ("--set", f"stop.rounds={rounds + 2}", "--set", "evaluate.every_rounds=100")
+    succeeded(fedpace(folder, "run", "config.toml", *end, "--out", "long", "--resume"))
+    succeeded(fedpace(folder, "run", "config.toml", *end, "--out", "whole"))
+    assert_same(folder / "whole", folder / "long")
+
+
+def test_a_second_signal_ends_it_at_once(folder):
+    script = (
+        "import sys, time, fedpace\n"
+        "def watch(standing):\n"
+        "    if standing.round == 2:\n"
+        "        open('there', 'w').close()\n"
+        "        time.sleep(600)\n"
+        "fedpace.simulate('config.toml', out='out', watches=(watch,))\n"
+    )
+    command = [
+        COMMAND[0],
+        "-c",
+        "import signal\nsignal.signal(2, signal.default_int_handler)\n" + script,
+    ]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    wait_for([folder / "there"])
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "once more to end at once" in errors
+
+
+def test_a_stopped_comparison_saves_every_run_under_way_and_goes_on(folder):
+    arguments = ("compare", "config.toml", "--seeds", "1", "--jobs", "2", "--out", "all")
+    process = begin(folder, *arguments, *LONG)
+    runs = [folder / "all" / label / "seed-0" for label in ("timelyfl", "sync")]
+    wait_for([run / "journal.jsonl.part" for run in runs])
+    os.killpg(process.pid, signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143, errors
+    assert "stopped by SIGTERM with 0 of 2 runs finished; go on with: fedpace compare" in errors
+    assert "Traceback" not in errors
+    assert all((run / "snapshot.pt").exists() for run in runs)
+    end = ("--set", f"stop.rounds={max(map(rounds_of, runs)) + 2}", *LONG[2:])
+    shown = succeeded(fedpace(folder, "report", "all"))
+    assert "unfinished at round" in " ".join(shown.split())
+    succeeded(fedpace(folder, *arguments, *end, "--resume"))
+    succeeded(fedpace(folder, "run", "config.toml", "--policy", "sync", *end, "--out", "whole"))
+    assert_same(folder / "whole", runs[1])
+
+
+@pytest.mark.parametrize(
+    ("policy", "complaint"),
+    [
+        ("Failing", "bad, seed 0: policy Failing failed at Started"),
+        ("Killed", "bad, seed 0: its process was killed; go on with fewer --jobs"),
+    ],
+)
+def test_a_run_that_fails_leaves_the_others_of_its_comparison_alone(folder, policy, complaint):
+    (folder / "failing.py").write_text(FAILING)
+    arguments = ("compare", "timing.toml", "--set", f"policies.bad.use=failing:{policy}")
+    done = fedpace(
+        folder,
+        *arguments,
+        "--seeds",
+        "1",
+        "--policies",
+        "bad,sync,fedbuff",
+        "--jobs",
+        "1",
+        "--out",
+        "all",
+    )
+    assert done.returncode == 2
+    first, last = done.stderr.splitlines()[-2:]
+    assert complaint in first
+    assert "1 runs failed and are not in the table; go on with: fedpace compare timing.toml" in last
+    assert "Traceback" not in done.stderr
+    runs = json.loads((folder / "all/report.json").read_text())["runs"]
+    assert list(runs) == ["sync", "fedbuff"]
+
+
+def test_where_all_runs_fail_the_first_is_told_in_one_line(folder):
+    (folder / "failing.py").write_text(FAILING)
+    arguments = ("compare", "timing.toml", "--set", "policies.bad.use=failing:Failing")
+    done = fedpace(folder, *arguments, "--policies", "bad", "--seeds", "2", "--out", "all")
+    assert done.returncode == 2
+    assert "all runs failed; bad, seed 0: policy Failing failed" in done.stderr
+
+
+def test_a_single_run_that_diverges_says_so_in_a_line_and_by_its_exit_status(folder):
+    done = fedpace(folder, "run", "config.toml", "--set", "train.lr=1e6", "--out", "wild")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1].startswith("fedpace: timelyfl, seed 0: diverged at round 1: ")
+    assert "diverged at round 1" in done.stdout
+    again = fedpace(folder, "run", "config.toml", "--set", "train.lr=1e6", "--out", "wild", "--resume")
+    assert again.returncode == 3
+
+
+def test_a_run_is_extended_from_the_command_line(folder):
+    run = ("run", "config.toml", "--out", "grown")
+    succeeded(fedpace(folder, *run))
+    succeeded(fedpace(folder, *run, "--resume", "--set", "stop.rounds=7"))
+    done = fedpace(folder, *run, "--resume", "--set", "stop.rounds=3")
+    assert done.returncode == 2
+    assert "stop.rounds is 3 here, but the folder's run has gone 7 rounds" in done.stderr
+    done = fedpace(folder, *run, "--resume", "--set", "train.lr=0.2")
+    assert "train.lr is 0.2 here but 0.1 in the folder's run" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    succeeded(fedpace(folder, *run[:-1], "whole", "--set", "stop.rounds=7"))
+    assert_same(folder / "whole", folder / "grown")

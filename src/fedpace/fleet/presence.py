@@ -11,7 +11,7 @@ from typing import Protocol
 from fedpace.core.errors import ConfigError
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import Behaviour
-from fedpace.fleet.tables import read_table
+from fedpace.fleet.tables import CsvTable
 
 
 class Presence(Protocol):
@@ -134,16 +134,28 @@ class TracePresence:
 
 
 def read_presence(path: Traversable) -> TracePresence:
+    """A trace whose clients have numbers; they keep the order of these."""
+    cycles = read_cycles(path)
+    try:
+        return TracePresence(tuple(cycles[name] for name in sorted(cycles, key=float)))
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} has a client that is no number ({error}); number them, or list devices with the "
+            "same names in a fleet of the kind file"
+        ) from error
+
+
+def read_cycles(path: Traversable) -> dict[str, PresenceCycle]:
     """A trace in the format of FedScale's: client, active_from_s, active_to_s, finish_time_s.
 
     One row an interval; a client is online when any of its rows says so, and time wraps at
-    finish_time_s. Clients keep the order of their numbers. Rows of no length (the published trace
-    has some) count for nothing.
+    finish_time_s. Rows of no length (the published trace has some) count for nothing.
     """
-    columns = ("client", "active_from_s", "active_to_s", "finish_time_s")
-    spans: dict[float, list[tuple[float, float]]] = defaultdict(list)
-    finish: dict[float, float] = {}
-    for line, (client, begin, end, wrap) in read_table(path, columns):
+    table = CsvTable.read(path, ("client", "active_from_s", "active_to_s", "finish_time_s"))
+    spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    finish: dict[str, float] = {}
+    times = (table.numbers(name).tolist() for name in ("active_from_s", "active_to_s", "finish_time_s"))
+    for line, client, begin, end, wrap in zip(table.lines, table.texts("client"), *times, strict=True):
         if not 0 <= begin <= end <= wrap < math.inf or wrap == 0:
             raise ConfigError(
                 f"{path}, line {line}: active from {begin} to {end} with finish {wrap}; "
@@ -152,13 +164,14 @@ def read_presence(path: Traversable) -> TracePresence:
         if finish.setdefault(client, wrap) != wrap:
             raise ConfigError(
                 f"{path}, line {line}: finish_time_s is {wrap}, but {finish[client]} in an earlier row "
-                f"of client {client:g}; give a client one finish_time_s"
+                f"of client {client}; give a client one finish_time_s"
             )
         spans[client].append((begin, end))
-    return TracePresence(tuple(_cycle(spans[client], finish[client]) for client in sorted(spans)))
+    return {client: make_cycle(spans[client], finish[client]) for client in spans}
 
 
-def _cycle(spans: list[tuple[float, float]], finish_s: float) -> PresenceCycle:
+def make_cycle(spans: list[tuple[float, float]], finish_s: float) -> PresenceCycle:
+    """The cycle of a client that is online in any of these intervals of [0, finish_s]."""
     merged: list[tuple[float, float]] = []
     for begin, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and begin <= merged[-1][1]:

@@ -15,8 +15,9 @@ from fedpace.core.errors import ConfigError, Count, Positive, check
 from fedpace.core.random import keyed as seeds
 from fedpace.fleet.behaviour import STEADY, Behaviour
 from fedpace.fleet.fleet import Fleet, Floats, build_fleet, one_of
+from fedpace.fleet.listed import read_listed_presence
 from fedpace.fleet.speeds import MOBILENET_V2, FleetSettings
-from fedpace.fleet.tables import check_rows, read_table
+from fedpace.fleet.tables import CsvTable, check_rows, read_table
 
 BYTES_S_PER_KBPS = 1000 / 8
 
@@ -84,8 +85,13 @@ class Phones:
         else:
             chosen = phones[rng.integers(len(phones), size=clients)]
         sample_s, bytes_s = chosen.T
-        redraw = partial(one_of, phones[:, [0, 1, 1]])
-        return build_fleet(sample_s, bytes_s, bytes_s, settings.behaviour, seed, redraw)
+        redraw, presence = partial(one_of, phones[:, [0, 1, 1]]), None
+        if settings.order == "as listed":
+            table = CsvTable.read(_source(settings.file), ())
+            presence = read_listed_presence(table, settings.behaviour, clients)
+        return build_fleet(
+            sample_s, bytes_s, bytes_s, settings.behaviour, seed, redraw, presence=presence
+        )
 
 
 def read_capacity(path: Traversable) -> Floats:

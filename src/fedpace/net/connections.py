@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.keys.gate import Gate
+from fedpace.net.keys.gate import Gate, RevokedCaller, UnknownCaller, UnreadableRecords
 from fedpace.net.keys.identity import Identity
 from fedpace.remote.reports import ClientLost, Report
 from fedpace.remote.settings import ServeSettings
@@ -20,7 +20,7 @@ class Connection:
     """A control stream. client: its number; known: it took part in the run before; here: it does now.
 
     Until it has been told that it takes part, what the run says to it waits. fault: why it is ended,
-    where that is for bytes that are no message.
+    where that is for bytes that are no message; doubted_at: since when its proof does not hold.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Connection:
     latency_s: float = 0.0
     rates: pb.Rates | None = None
     fault: str = ""
+    doubted_at: float | None = None
 
     @property
     def takes_part(self) -> bool:
@@ -93,6 +94,8 @@ class Connections:
         self._hellos: dict[str, deque[float]] = defaultdict(deque)
         self._lost_at: dict[str, float] = {}
         """When clients that take part were last connected; those that are not."""
+        self._doubts = ""
+        """Why proofs do not hold now, as the log has it."""
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._named.values()))
@@ -174,19 +177,47 @@ class Connections:
                     self._look_at(connection)
                 except Exception:  # of one client; the others are still to be watched
                     log.exception("%s cannot be watched", connection.name)
+            if self._doubts and not any(one.doubted_at is not None for one in self):
+                log.info("the proofs of all clients that are here hold again")
+                self._doubts = ""
 
     def _look_at(self, connection: Connection) -> None:
-        silent_s = self._clock() - connection.seen_at
+        now = self._clock()
+        silent_s = now - connection.seen_at
         if not connection.open:
             return
         if silent_s > self._settings.silent_s:
             connection.close()
             self._gone(connection, f"nothing was heard of it for {silent_s:.1f} s")
-        elif not self._gate.valid(connection.identity):
-            log.warning("%s is known no more, and is cut off", connection.name)
+            return
+        try:
+            self._gate.check(connection.identity)
+            connection.doubted_at = None
+        except RevokedCaller:
+            log.warning("%s is revoked, and is cut off", connection.name)
             connection.say(pb.FromServer(refused=pb.Refused(reason="", for_good=True)))
             connection.close()
             self._gone(connection, "it was revoked")
+        except UnknownCaller as error:
+            self._doubt(connection, error, now)
+
+    def _doubt(self, connection: Connection, error: UnknownCaller, now: float) -> None:
+        """Wait for better of a proof that does not hold now: it may be our clock, file or descriptors.
+
+        Meanwhile its calls are turned away. A file that cannot be read says nothing of a client, so
+        its stream stays; what else does not pass in `silent_s` ends it, and the client may come back.
+        """
+        if not self._doubts:
+            self._doubts = str(error)
+            log.warning("clients are kept waiting, %s first: %s", connection.name, error)
+        if connection.doubted_at is None:
+            connection.doubted_at = now
+        lasted_s = now - connection.doubted_at
+        if lasted_s > self._settings.silent_s and not isinstance(error, UnreadableRecords):
+            log.warning("%s is cut off for now: %s", connection.name, error)
+            connection.say(pb.FromServer(refused=pb.Refused(reason="your keys do not hold now")))
+            connection.close()
+            self._gone(connection, "its keys do not hold")
 
     def expect(self, clients: list[int]) -> None:
         """Give clients that were here before a restart some time to come back."""

@@ -24,7 +24,7 @@ from fedpace.core.events import Failed, Profiled
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
 from fedpace.net.connections import Connection, Connections
-from fedpace.net.keys.gate import Gate, UnknownCaller
+from fedpace.net.keys.gate import Gate, UnknownCaller, UnreadableRecords
 from fedpace.net.keys.identity import Identity
 from fedpace.net.pieces import Piece, Unreadable
 from fedpace.net.service import INSTANCE, Call
@@ -50,6 +50,8 @@ _NO_STREAM = "there is no control stream of this client"
 _HELLO_S = 10.0
 _END_S = 2.0
 """How long a client has for taking the last that it is told."""
+_LOG_S = 60.0
+"""The log has the same reason for turning calls away at most this often."""
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
 
 
@@ -83,9 +85,13 @@ class Server:
         self.connections = Connections(settings, gate, self._put, clock)
         self._calls: Counter[str] = Counter()
         """Who -> calls that are going on."""
+        self._logged: dict[str, float] = {}
+        """Reasons of calls that were turned away -> when the log last had them."""
         self._digests: dict[int, tuple[bytes, bytes]] = {}
         self.standing: Callable[[], pb.StatusReply] = pb.StatusReply
         """Gives the answer to `status`, but for its clients."""
+        self.on_admitted: Callable[[str, str], None] = lambda peer, name: None
+        """Told the peer of a call that is admitted, and the name that it has proved."""
 
     def attach(self, world: RemoteWorld) -> None:
         """Set the world that reports go to."""
@@ -125,8 +131,12 @@ class Server:
         try:
             identity = self._gate.who(context)
         except UnknownCaller as error:
-            log.warning("a call from %s is turned away: %s", context.peer(), error)
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "")
+            if self._first_in_a_while(str(error)):
+                log.warning("a call from %s is turned away: %s", context.peer(), error)
+            # What is no fault of the caller is worth another try.
+            later = isinstance(error, UnreadableRecords)
+            code = grpc.StatusCode.UNAVAILABLE if later else grpc.StatusCode.UNAUTHENTICATED
+            await context.abort(code, "")
             raise
         who, most = context.peer() if identity is None else identity.name, self._settings.calls_at_once
         if self._calls[who] >= most:
@@ -135,9 +145,20 @@ class Server:
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} calls at a time are enough"
             )
         self._calls[who] += 1
+        self.on_admitted(context.peer(), "" if identity is None else identity.name)
         # A cast: its stubs have a class where grpc takes any function.
         context.add_done_callback(cast(Any, lambda _: self._ended(who)))
         return identity
+
+    def _first_in_a_while(self, text: str) -> bool:
+        """True where the log has not had this for a minute: calls are many, its reader is one."""
+        now, last = self._clock(), self._logged.get(text)
+        if last is not None and now - last < _LOG_S:
+            return False
+        if len(self._logged) > 1000:
+            self._logged.clear()
+        self._logged[text] = now
+        return True
 
     async def control(
         self, identity: Identity | None, requests: AsyncIterator[pb.FromClient], context: Call

@@ -39,6 +39,8 @@ _WORTH_TRYING = {
     grpc.StatusCode.ABORTED,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
+    # A proof may fail to hold for a moment; who is revoked is told so by the control stream.
+    grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.UNKNOWN,  # of a stream that broke
     # What grpc.aio says at times when a server ends a call while a piece is on its way: the server's
     # own status is lost, and comes with the next try if it stands.

@@ -45,6 +45,14 @@ class UnknownCaller(PeerError):
     """A call without an identity that counts: none, a wrong one, one that is over or revoked."""
 
 
+class RevokedCaller(UnknownCaller):
+    """A call with an identity whose revocation was read and holds: the only fault that is for good."""
+
+
+class UnreadableRecords(UnknownCaller):
+    """Nobody can be judged now: a file of the keys cannot be read. It says nothing of the caller."""
+
+
 class Gate:
     """Identifies callers. Revocations and new tokens count as soon as their file has changed.
 
@@ -102,11 +110,11 @@ class Gate:
             given = "nothing" if identity is None else f"a {identity.kind}"
             raise UnknownCaller(f"{given} was given; {self.how or 'nothing'} is expected")
         what = f"the {identity.kind} of client {identity.name!r}"
-        if self._clock() > identity.until:
-            raise UnknownCaller(f"{what} was valid until {day(identity.until)}")
         since = _read(self._revoked).get((identity.kind, identity.key))
         if since is not None:
-            raise UnknownCaller(f"{what} was revoked on {day(since)}")
+            raise RevokedCaller(f"{what} was revoked on {day(since)}")
+        if self._clock() > identity.until:
+            raise UnknownCaller(f"{what} was valid until {day(identity.until)}")
         if identity.kind == "token" and identity not in _read(self._tokens):
             raise UnknownCaller(f"{what} is not in {self._tokens.path} any more")
 
@@ -202,7 +210,7 @@ def _read(file: _Followed[T]) -> T:
     try:
         return file.now()
     except ConfigError as error:
-        raise UnknownCaller(f"nobody can be let in: {error}") from error
+        raise UnreadableRecords(f"nobody can be let in: {error}") from error
 
 
 def _certified(context: aio.ServicerContext[Any, Any]) -> Identity:

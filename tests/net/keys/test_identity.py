@@ -355,7 +355,7 @@ def test_private_files_are_the_owners_only_whatever_the_umask(tmp_path):
         authority.renew(HOSTS)
     finally:
         os.umask(before)
-    private = {"ca.key", "server.key", "client.key", "token", ".lock"}
+    private = {"ca.key", "server.key", "client.key", "token", ".lock", "audit.jsonl"}
     found = {path.name: mode(path) for path in authority.folder.rglob("*")}
     assert private <= found.keys()
     for path in (authority.folder, *authority.folder.rglob("*")):

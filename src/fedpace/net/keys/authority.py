@@ -1,61 +1,60 @@
-"""The authority of a federation: it makes certificates and tokens, and revokes them.
+"""The authority of a federation: it signs members' keys, makes trial keys and tokens, and revokes.
 
 `identity` says what its folder holds.
 """
 
 import ipaddress
-import json
-import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedpace.core.errors import ConfigError, unknown
+from fedpace.core.errors import ConfigError, PeerError
 from fedpace.core.host import write_whole
+from fedpace.net.keys import certificates, records
+from fedpace.net.keys.audit import Actor, write_audit
 from fedpace.net.keys.identity import (
-    BEFORE,
     CA_DAYS,
     DAYS,
-    FIELDS,
     FILES,
     REVOKED,
     Identity,
     Pair,
     ProofKind,
+    Role,
     UtcClock,
     day,
     digest,
+    ends_soon,
     is_host,
     parse_certificate,
-    read_issued,
     read_pair,
-    read_revoked,
-    records,
     serial,
     utc_now,
 )
+from fedpace.net.keys.joining import JOINING, Invitation, JoinToken, read_invitations
+from fedpace.net.keys.records import PRIVATE, PUBLIC
 from fedpace.remote.reports import is_name
 
-PUBLIC, PRIVATE = 0o644, 0o600
-"""Permissions whatever the umask: a revocation by root must be readable for the server's user."""
+HOURS = 24.0
+"""How long a join token is valid."""
+MOST_OPEN_TOKENS = 1000
 
 
 class Authority:
     """Makes and revokes the identities of a folder. One command at a time changes it."""
 
-    def __init__(self, folder: Path, ca: Pair, clock: UtcClock) -> None:
+    def __init__(self, folder: Path, ca: Pair, clock: UtcClock, actor: Actor | None = None) -> None:
         self.folder = folder
         self.ca = ca
         self._clock = clock
+        self._actor = actor or Actor.local()
 
     @classmethod
     def create(
@@ -72,27 +71,31 @@ class Authority:
             )
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise ConfigError(f"{folder} is not an empty folder; give an empty or a new one for keys")
-        authority = cls(folder, _make_ca(clock()), clock)
+        now, name = clock(), f"fedpace CA {secrets.token_hex(4)}"
+        key, until = certificates.new_key(), now + timedelta(days=CA_DAYS)
+        authority = cls(folder, certificates.make_ca(name, key, now, until), clock)
         server = authority._make_server(hosts, days)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         (folder / "clients").mkdir(mode=0o700)
-        for path in (REVOKED, *FILES.values()):
+        for path in (REVOKED, JOINING, *FILES.values()):
             write_whole(folder / path, b"[]\n", PUBLIC)
-        _put_pair(folder, "server", server)
-        _put_pair(folder, "ca", authority.ca)
+        put_pair(folder, "server", server)
+        put_pair(folder, "ca", authority.ca)
+        authority._audit("made the authority")
         return authority
 
     @classmethod
-    def open(cls, folder: Path, clock: UtcClock = utc_now) -> Self:
+    def open(cls, folder: Path, clock: UtcClock = utc_now, actor: Actor | None = None) -> Self:
         ca = read_pair(folder, "ca", clock(), "make keys with `fedpace keys init`")
-        return cls(folder, ca, clock)
+        return cls(folder, ca, clock, actor)
 
     def renew(self, hosts: Sequence[str], days: int = DAYS) -> None:
-        """Make another certificate for the server; clients need nothing new, the server a restart."""
+        """Make another certificate for the server; a server that runs shows it from then on."""
         pair = self._make_server(hosts, days)
-        with self._locked():
-            _put_pair(self.folder, "server", pair)
+        with records.locked(self.folder):
+            put_pair(self.folder, "server", pair)
+            self._audit("renewed the server's certificate", until=day(_end(pair.certificate)))
 
     def server(self) -> tuple[list[str], datetime]:
         """The hosts of the server's certificate, and until when it is valid; that may be over."""
@@ -101,60 +104,180 @@ class Authority:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return [str(name.value) for name in names], certificate.not_valid_after_utc
 
-    def client(self, name: str, kind: ProofKind = "certificate", days: int = DAYS) -> Path:
-        """Make keys for a client, as a folder for its machine.
+    def client(
+        self, name: str, kind: ProofKind = "certificate", days: int = DAYS, role: Role = "client"
+    ) -> Path:
+        """Make keys for a member, with its private key, as a folder for its machine: for trials.
 
         ConfigError while the name has some that are valid; those that are over or revoked are replaced.
         """
-        if not is_name(name):
-            raise ConfigError(
-                f"{name!r} cannot be a client's name; expected are 1 to 64 letters, digits, '.', '_' "
-                f"and '-', without a dot in front"
-            )
-        until = self._until(days)
+        until = self._until(_checked(name), days)
         folder = self.folder / "clients" / name
         part = folder.with_name(f".{name}.part")
-        with self._locked():
+        with records.locked(self.folder):
             self._refuse_double(name, folder)
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(mode=0o700, parents=True)
             write_whole(part / "ca.crt", self.ca.certificate_pem, PUBLIC)
             if kind == "certificate":
-                identity = self._put_certificate(part, name, until)
+                key = certificates.new_key()
+                certificate, identity = self._make_member(name, role, key.public_key(), until)
+                put_pair(part, "client", certificates.make_pair(certificate, key))
             else:
-                identity = _put_token(part, name, until)
+                token = secrets.token_urlsafe(32)
+                write_whole(part / "token", f"{name}:{token}\n".encode(), PRIVATE)
+                identity = Identity(name, "token", digest(token), until, role)
             # On record before anybody can have it: what is not on record cannot be revoked.
-            self._record(identity)
+            records.add_identity(self.folder, identity, days)
+            self._audit(f"made a {kind} with its secret", identity)
             if folder.exists():
                 shutil.rmtree(folder)
             part.rename(folder)
         return folder
 
+    def sign(
+        self, request: bytes, days: int = DAYS, role: Role = "client", name: str | None = None
+    ) -> tuple[str, bytes]:
+        """A certificate for the key of a signing request: its name, and the certificate as PEM.
+
+        name: instead of the one that the request asks for. ConfigError while it has valid keys.
+        """
+        try:
+            wished, key = certificates.read_request(request)
+        except PeerError as error:
+            raise ConfigError(f"{error}; make one with `fedpace keys request NAME`") from None
+        name = _checked(wished if name is None else name)
+        until = self._until(name, days)
+        with records.locked(self.folder):
+            self._refuse_double(name, self.folder / "clients" / name)
+            certificate = self._sign(name, role, key, until, days, "signed a request")
+        return name, certificates.to_pem(certificate)
+
+    def answer(
+        self, request: bytes, days: int = DAYS, role: Role = "client", name: str | None = None
+    ) -> Path:
+        """Sign a request as `sign` does; a folder with what its sender needs, and nothing secret."""
+        known, certificate = self.sign(request, days, role, name)
+        folder = self.folder / "clients" / known
+        shutil.rmtree(folder, ignore_errors=True)  # of keys that are over or revoked
+        folder.mkdir(mode=0o700)
+        write_whole(folder / "ca.crt", self.ca.certificate_pem, PUBLIC)
+        write_whole(folder / "client.crt", certificate, PUBLIC)
+        return folder
+
+    def invite(
+        self, name: str, hours: float = HOURS, days: int = DAYS, role: Role = "client"
+    ) -> tuple[str, datetime]:
+        """A join token, with which one machine gets a certificate of this name; until when it may.
+
+        An older token of the name counts no more.
+        """
+        self._until(_checked(name), days)
+        if not 0 < hours <= 24 * 90:
+            raise ConfigError(f"a token of {hours:g} hours; set hours above 0, and to 2160 at most")
+        token, now = JoinToken.new(self.ca.certificate), self._clock()
+        until = now.replace(microsecond=0) + timedelta(hours=hours)
+        root = token.root(now, until).certificate_pem.decode()
+        with records.locked(self.folder):
+            self._refuse_double(name, self.folder / "clients" / name)
+            others = records.cancel(read_invitations(self.folder), name)
+            if sum(one.is_open(now) for one in others) >= MOST_OPEN_TOKENS:
+                raise ConfigError(f"{MOST_OPEN_TOKENS} join tokens are open; wait until some are over")
+            made = Invitation(token.id, name, role, days, until, root)
+            records.put_invitations(self.folder, (*others, made), now)
+            self._audit("made a join token", name=name, role=role, until=day(until), token=token.id)
+        return token.text, until
+
+    def redeem(self, token: str, request: bytes) -> bytes:
+        """The certificate that a machine gets for its join token, as PEM. token: its identifier.
+
+        Asked again with the same key, for which it may have lost the answer, it gets the same one;
+        with another key it is refused. PeerError where the token does not count.
+        """
+        _, key = certificates.read_request(request)
+        own, now = certificates.public_digest(key), self._clock()
+        with records.locked(self.folder):
+            listed = read_invitations(self.folder)
+            found = next((one for one in listed if one.id == token and one.is_open(now)), None)
+            if found is None:
+                raise PeerError("the join token is over, or was cancelled")
+            if found.key and found.key != own:
+                self._audit("was refused: a join token that was used", name=found.name, token=token)
+                raise PeerError("the join token was used already, for another key")
+            if found.key:
+                return found.certificate.encode()
+            try:
+                self._refuse_double(found.name, self.folder / "clients" / found.name)
+                until = self._until(found.name, found.days)
+            except ConfigError as error:
+                raise PeerError(str(error)) from None
+            certificate = self._sign(
+                found.name, found.role, key, until, found.days, "enrolled with a join token", token
+            )
+            pem = certificates.to_pem(certificate)
+            used = replace(found, key=own, certificate=pem.decode())
+            changed = tuple(used if one is found else one for one in listed)
+            records.put_invitations(self.folder, changed, now)
+        return pem
+
+    def renew_member(self, identity: Identity, request: bytes) -> bytes:
+        """Another certificate for a member that has proved its name with one that ends soon, as PEM."""
+        _, key = certificates.read_request(request)
+        now = self._clock()
+        with records.locked(self.folder):
+            days = records.days_of(self.folder, identity, DAYS)
+            until, since = identity.until, identity.until - timedelta(days=days)
+            if not ends_soon(until, now, since):
+                raise PeerError(f"your certificate is valid until {day(until)}; that is too early")
+            newer = (i for i, _ in records.identities(self.folder) if i.name == identity.name)
+            if sum(i.until > until for i in newer) >= 3:  # answers may be lost, but not for ever
+                raise PeerError("your certificate was renewed already; ask the operator")
+            end = _end(self.ca.certificate)
+            until = min(now.replace(microsecond=0) + timedelta(days=days), end)
+            certificate = self._sign(
+                identity.name, identity.role, key, until, days, "renewed a certificate"
+            )
+        return certificates.to_pem(certificate)
+
     def revoke(self, name: str) -> tuple[Identity, ...]:
         """Revoke all identities of a name; those that counted until now, maybe none."""
-        with self._locked():
-            listed = self.identities()
-            if all(identity.name != name for identity, _ in listed):
-                raise unknown("client", name, {identity.name for identity, _ in listed})
-            ended = tuple(i for i, since in listed if i.name == name and since is None)
-            if ended:
-                record = {
-                    "name": name,
-                    "at": self._clock().isoformat(timespec="seconds"),
-                    "certificates": [i.key for i in ended if i.kind == "certificate"],
-                    "tokens": [i.key for i in ended if i.kind == "token"],
-                }
-                path = self.folder / REVOKED
-                write_whole(path, _dump([*records(path), record]), PUBLIC)
-        return ended
+        return records.revoke(self.folder, name, self._clock(), self._actor)
 
     def identities(self) -> list[tuple[Identity, datetime | None]]:
         """All identities that were ever made, each with the time of its revocation, by name."""
-        revoked = read_revoked(self.folder)
-        kinds: tuple[ProofKind, ...] = ("certificate", "token")
-        made = [identity for kind in kinds for identity in read_issued(self.folder, kind)]
-        made.sort(key=lambda identity: (identity.name, identity.until))
-        return [(identity, revoked.get((identity.kind, identity.key))) for identity in made]
+        return records.identities(self.folder)
+
+    # Inside
+
+    def _sign(
+        self,
+        name: str,
+        role: Role,
+        key: ec.EllipticCurvePublicKey,
+        until: datetime,
+        days: int,
+        what: str,
+        token: str | None = None,
+    ) -> x509.Certificate:
+        certificate, identity = self._make_member(name, role, key, until)
+        records.add_identity(self.folder, identity, days)
+        self._audit(what, identity, token=token)
+        return certificate
+
+    def _make_member(
+        self, name: str, role: Role, key: ec.EllipticCurvePublicKey, until: datetime
+    ) -> tuple[x509.Certificate, Identity]:
+        whose = certificates.subject(name, role)
+        made = certificates.make_leaf(self.ca, whose, key, self._clock(), until, certificates.MEMBER)
+        return made, Identity(name, "certificate", serial(made), until, role)
+
+    def _audit(self, what: str, identity: Identity | None = None, **facts: str | None) -> None:
+        if identity is not None:
+            facts = {"name": identity.name, "role": identity.role, **facts}
+            facts |= {"until": day(identity.until)}
+            if identity.kind == "certificate":
+                facts["serial"] = identity.key
+        write_audit(self.folder, what, self._actor, self._clock(), **facts)
 
     def _refuse_double(self, name: str, folder: Path) -> None:
         listed = self.identities()
@@ -175,133 +298,48 @@ class Authority:
                 f"{' and '.join(FILES.values())} in {self.folder}"
             )
 
-    def _put_certificate(self, folder: Path, name: str, until: datetime) -> Identity:
-        pair = self._make(name, until, x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
-        _put_pair(folder, "client", pair)
-        return Identity(name, "certificate", serial(pair.certificate), until)
-
-    def _record(self, identity: Identity) -> None:
-        path = self.folder / FILES[identity.kind]
-        record = {
-            "name": identity.name,
-            FIELDS[identity.kind]: identity.key,
-            "until": identity.until.isoformat(),
-        }
-        write_whole(path, _dump([*records(path), record]), PUBLIC)
-
     def _make_server(self, hosts: Sequence[str], days: int) -> Pair:
         if not hosts:
             raise ConfigError("the server has no host; give the names or addresses that clients use")
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
         names = x509.SubjectAlternativeName(
             [_host(host) for host in dict.fromkeys(map(str.lower, hosts))]
         )
         # Nobody else can have this subject: a client's name has no space in it.
-        return self._make("fedpace server", self._until(days), usage, names)
-
-    def _make(self, name: str, until: datetime, *extensions: x509.ExtensionType) -> Pair:
-        key = ec.generate_private_key(ec.SECP256R1())
-        issuer = self.ca.key.public_key()
-        builder = (
-            _builder(_subject(name), self.ca.certificate.subject, key, self._clock(), until)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(leaf=True), critical=True)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
+        whose, until = "fedpace server", self._until("the server", days)
+        key, usage = certificates.new_key(), certificates.SERVER
+        made = certificates.make_leaf(
+            self.ca, certificates.subject(whose), key.public_key(), self._clock(), until, usage, names
         )
-        for extension in extensions:
-            builder = builder.add_extension(extension, critical=False)
-        return _pair(builder.sign(self.ca.key, hashes.SHA256()), key)
+        return certificates.make_pair(made, key)
 
-    def _until(self, days: int) -> datetime:
-        now, end = self._clock(), self.ca.certificate.not_valid_after_utc
+    def _until(self, whose: str, days: int) -> datetime:
+        now, end = self._clock(), _end(self.ca.certificate)
         if not 1 <= days <= (end - now).days:
             raise ConfigError(
-                f"days is {days}, but the authority itself is valid until {day(end)}; "
+                f"days is {days} for {whose}, but the authority itself is valid until {day(end)}; "
                 f"set days between 1 and {(end - now).days}"
             )
         return now.replace(microsecond=0) + timedelta(days=days)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            # Windows has no fcntl, and some network file systems know no locks.
-            with suppress(ImportError, OSError):
-                import fcntl
 
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
-
-
-def _make_ca(now: datetime) -> Pair:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = _subject(f"fedpace CA {secrets.token_hex(4)}")
-    builder = (
-        _builder(subject, subject, key, now, now + timedelta(days=CA_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(leaf=False), critical=True)
-    )
-    return _pair(builder.sign(key, hashes.SHA256()), key)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-    until: datetime,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BEFORE)
-        .not_valid_after(until)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _subject(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _key_usage(leaf: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=leaf,
-        key_cert_sign=not leaf,
-        crl_sign=not leaf,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    pem = serialization.Encoding.PEM
-    return Pair(
-        certificate,
-        key,
-        certificate.public_bytes(pem),
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
-
-
-def _put_pair(folder: Path, name: str, pair: Pair) -> None:
+def put_pair(folder: Path, name: str, pair: Pair) -> None:
+    """Write NAME.key and NAME.crt."""
     write_whole(folder / f"{name}.key", pair.key_pem, PRIVATE)
     write_whole(folder / f"{name}.crt", pair.certificate_pem, PUBLIC)
 
 
-def _put_token(folder: Path, name: str, until: datetime) -> Identity:
-    token = secrets.token_urlsafe(32)
-    write_whole(folder / "token", f"{name}:{token}\n".encode(), PRIVATE)
-    return Identity(name, "token", digest(token), until)
+def _checked(name: str) -> str:
+    """Return the name if a member can have it; else a ConfigError."""
+    if not is_name(name):
+        raise ConfigError(
+            f"{name!r} cannot be a client's name; expected are 1 to 64 letters, digits, '.', '_' "
+            f"and '-', without a dot in front"
+        )
+    return name
+
+
+def _end(certificate: x509.Certificate) -> datetime:
+    return certificate.not_valid_after_utc
 
 
 def _host(text: str) -> x509.GeneralName:
@@ -314,7 +352,3 @@ def _host(text: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
-
-
-def _dump(records: list[dict[str, Any]]) -> bytes:
-    return (json.dumps(records, indent=1) + "\n").encode()

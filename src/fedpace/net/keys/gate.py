@@ -1,21 +1,26 @@
 """Proof of who is there: the server's check of every call, and what a client shows.
 
-A certificate is checked by TLS against the authority, before any code here runs; a token travels in
-TLS as `authorization: Bearer NAME:TOKEN`. Messages of `Unknown` are for the server's log only.
+A certificate is checked by TLS before any code here runs, against the authority and against open join
+tokens, and here once more against the authority: a join token is good for enrolment only. A bearer's
+token travels in TLS as `authorization: Bearer NAME:TOKEN`. Messages of `UnknownCaller` are for the
+server's log only.
 """
 
 import hmac
-from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import grpc
 from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
 from grpc import aio
 
 from fedpace.core.errors import ConfigError, PeerError
+from fedpace.core.host import write_whole
+from fedpace.net.keys.certificates import is_issued_by, make_pair, make_request, name_of, role_of
 from fedpace.net.keys.identity import (
     FILES,
     REVOKED,
@@ -25,6 +30,7 @@ from fedpace.net.keys.identity import (
     UtcClock,
     day,
     digest,
+    ends_soon,
     read_certificate,
     read_file,
     read_issued,
@@ -33,10 +39,12 @@ from fedpace.net.keys.identity import (
     serial,
     utc_now,
 )
+from fedpace.net.keys.server_tls import Followed, ServerTls
 from fedpace.remote.reports import is_name
 
 AUTHORIZATION = "authorization"
 _SCHEME = "Bearer "
+_MOST_KNOWN = 10_000
 
 T = TypeVar("T")
 
@@ -56,26 +64,23 @@ class UnreadableRecords(UnknownCaller):
 class Gate:
     """Identifies callers. Revocations and new tokens count as soon as their file has changed.
 
-    A file that cannot be read any more lets nobody in until it can.
+    A file that cannot be read lets nobody in until it can. folder: None where nothing is proved.
     """
 
     def __init__(
-        self, how: ProofKind | None, folder: Path, server: Pair | None, ca: bytes, clock: UtcClock
+        self, how: ProofKind | None, folder: Path | None, tls: ServerTls | None, clock: UtcClock
     ):
-        self.how = how
-        self._server = server
-        self._ca = ca
-        self._clock = clock
-        self._revoked = _Followed(folder / REVOKED, lambda: read_revoked(folder))
-        self._tokens = _Followed(folder / FILES["token"], lambda: read_issued(folder, "token"))
+        self.how, self.folder, self.tls, self.clock = how, folder, tls, clock
+        at = folder or Path()
+        self._revoked = Followed(at / REVOKED, lambda: read_revoked(at))
+        self._tokens = Followed(at / FILES["token"], lambda: read_issued(at, "token"))
+        self._known: dict[bytes, Identity] = {}
+        """Certificates of members that were checked against the authority, as PEM."""
 
     @classmethod
     def open(cls, folder: Path, how: ProofKind, clock: UtcClock = utc_now) -> Self:
         """The gate of an authority's folder; ConfigError where a file is missing, wrong or over."""
-        remedy = "make keys with `fedpace keys init`"
-        ca, ca_pem = read_certificate(folder / "ca.crt", clock(), remedy)
-        renew = "make another with `fedpace keys init --renew`"
-        gate = cls(how, folder, read_pair(folder, "server", clock(), renew, ca), ca_pem, clock)
+        gate = cls(how, folder, ServerTls(folder, how, clock), clock)
         gate._revoked.now()
         gate._tokens.now()
         return gate
@@ -83,24 +88,24 @@ class Gate:
     @classmethod
     def insecure(cls) -> Self:
         """A gate without proof: everybody is who they say."""
-        return cls(None, Path(), None, b"", utc_now)
+        return cls(None, None, None, utc_now)
 
     def credentials(self) -> grpc.ServerCredentials | None:
         """Credentials for `aio.Server.add_secure_port`; None: the port is plain."""
-        if self._server is None:
-            return None
-        pair = (self._server.key_pem, self._server.certificate_pem)
-        if self.how == "token":
-            return grpc.ssl_server_credentials([pair])
-        return grpc.ssl_server_credentials([pair], self._ca, require_client_auth=True)
+        return None if self.tls is None else self.tls.credentials()
 
     def who(self, context: aio.ServicerContext[Any, Any]) -> Identity | None:
         """The caller, proven and valid now, else UnknownCaller; None where nothing is proven."""
         if self.how is None:
             return None
-        identity = _certified(context) if self.how == "certificate" else self._bearer(context)
+        identity = self._certified(context) if self.how == "certificate" else self._bearer(context)
         self.check(identity)
         return identity
+
+    def joiner(self, context: aio.ServicerContext[Any, Any]) -> str | None:
+        """The identifier of the join token that a caller has shown; None: it has shown none."""
+        certificate = _shown(context) if self.how == "certificate" else None
+        return None if certificate is None or self.tls is None else self.tls.joiner(certificate)
 
     def check(self, identity: Identity | None) -> None:
         """Raise UnknownCaller, with the reason, if the identity does not count any more."""
@@ -113,7 +118,7 @@ class Gate:
         since = _read(self._revoked).get((identity.kind, identity.key))
         if since is not None:
             raise RevokedCaller(f"{what} was revoked on {day(since)}")
-        if self._clock() > identity.until:
+        if self.clock() > identity.until:
             raise UnknownCaller(f"{what} was valid until {day(identity.until)}")
         if identity.kind == "token" and identity not in _read(self._tokens):
             raise UnknownCaller(f"{what} is not in {self._tokens.path} any more")
@@ -124,6 +129,25 @@ class Gate:
             self.check(identity)
             return True
         return False
+
+    def _certified(self, context: aio.ServicerContext[Any, Any]) -> Identity:
+        pem = _shown_pem(context)
+        known = self._known.get(pem)
+        if known is not None:
+            return known
+        certificate = _parse(pem)
+        name = name_of(certificate)
+        # TLS has let in holders of join tokens, too, who can put any name into a certificate.
+        if name is None or self.tls is None or not is_issued_by(certificate, self.tls.ca):
+            raise UnknownCaller(
+                f"the call's certificate, serial {serial(certificate)}, is not a client's"
+            )
+        until = certificate.not_valid_after_utc
+        known = Identity(name, "certificate", serial(certificate), until, role_of(certificate))
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[pem] = known
+        return known
 
     def _bearer(self, context: aio.ServicerContext[Any, Any]) -> Identity:
         given = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
@@ -140,10 +164,12 @@ class Gate:
 
 
 class ClientKeys:
-    """A client's keys: a certificate with its key, or a token; and the authority."""
+    """A member's keys: a certificate with its key, or a token; and the authority. folder: of theirs."""
 
-    def __init__(self, name: str, ca: bytes, pair: Pair | None, token: str | None) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, ca: bytes, pair: Pair | None, token: str | None, folder: Path, clock: UtcClock
+    ) -> None:
+        self.name, self.folder, self.clock = name, folder, clock
         self._ca = ca
         self._pair = pair
         self._token = token
@@ -155,15 +181,17 @@ class ClientKeys:
             raise ConfigError(
                 f"{folder} is the server's folder; give the client's own, such as {folder}/clients/NAME"
             )
-        remedy = "get the client's folder, clients/NAME, from the keys of the server"
+        remedy = "get the client's folder, clients/NAME, from the keys of the server, or a join token"
+        if (folder / "request.csr").exists() and not (folder / "client.crt").exists():
+            remedy = "put what `fedpace keys sign` made of request.csr here, ca.crt and client.crt"
         ca, ca_pem = read_certificate(folder / "ca.crt", clock(), remedy)
         if (folder / "client.crt").exists() or (folder / "client.key").exists():
             again = "get new keys, made with `fedpace keys client NAME` on the server's machine"
             pair = read_pair(folder, "client", clock(), again, ca)
-            name = _name(pair.certificate)
+            name = name_of(pair.certificate)
             if name is None:
                 raise ConfigError(f"{folder / 'client.crt'} is not a client's certificate; {remedy}")
-            return cls(name, ca_pem, pair, None)
+            return cls(name, ca_pem, pair, None, folder, clock)
         path = folder / "token"
         if not path.exists():
             raise ConfigError(f"{folder} has neither client.crt and client.key nor token; {remedy}")
@@ -171,7 +199,7 @@ class ClientKeys:
         name, _, secret = text.partition(":")
         if not (is_name(name) and secret and secret.isascii() and secret.isprintable()):
             raise ConfigError(f"{path} is broken; one line, NAME:TOKEN, is expected: {remedy}")
-        return cls(name, ca_pem, None, text)
+        return cls(name, ca_pem, None, text, folder, clock)
 
     def credentials(self) -> grpc.ChannelCredentials:
         """Credentials for `aio.secure_channel`."""
@@ -183,56 +211,65 @@ class ClientKeys:
         """Metadata to be sent with every call."""
         return () if self._token is None else ((AUTHORIZATION, _SCHEME + self._token),)
 
+    @property
+    def until(self) -> datetime | None:
+        """When the certificate ends; None: that of a token is for the server to know."""
+        return None if self._pair is None else self._pair.certificate.not_valid_after_utc
 
-class _Followed(Generic[T]):
-    """The content of a file that other processes replace, read again when it is another file."""
+    @property
+    def end_soon(self) -> bool:
+        """True where it is time for another certificate."""
+        if self._pair is None:
+            return False
+        own = self._pair.certificate
+        return ends_soon(own.not_valid_after_utc, self.clock(), own.not_valid_before_utc)
 
-    def __init__(self, path: Path, read: Callable[[], T]) -> None:
-        self.path = path
-        self._reader = read
-        self._seen: tuple[int, int, int] | None = None
-        self._content: T
+    def request(self) -> bytes:
+        """A signing request for the key, in DER, to renew the certificate."""
+        if self._pair is None:
+            raise ConfigError(f"{self.folder} has a token, which cannot be renewed")
+        return make_request(self.name, self._pair.key).public_bytes(Encoding.DER)
 
-    def now(self) -> T:
-        try:
-            found = self.path.stat()
-        except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        mark = (found.st_mtime_ns, found.st_size, found.st_ino)
-        if mark != self._seen:
-            # Marked only after it was read: what is broken is tried again, never believed.
-            self._content = self._reader()
-            self._seen = mark
-        return self._content
+    def renewed(self, certificate: bytes) -> Self:
+        """The same keys with another certificate, which is checked and written into the folder."""
+        pair = None if self._pair is None else fitting_pair(certificate, self._pair.key, self._ca)
+        if pair is None or name_of(pair.certificate) != self.name:
+            raise PeerError("the server sent a certificate that is not for our key and name")
+        write_whole(self.folder / "client.crt", certificate, 0o644)
+        return type(self)(self.name, self._ca, pair, None, self.folder, self.clock)
 
 
-def _read(file: _Followed[T]) -> T:
+def fitting_pair(certificate: bytes, key: EllipticCurvePrivateKey, ca: bytes) -> Pair | None:
+    """A certificate in PEM with its key; None unless it is for that key and of that authority."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        own = found.public_key() == key.public_key()
+        issued = is_issued_by(found, x509.load_pem_x509_certificate(ca))
+    except ValueError:
+        return None
+    return make_pair(found, key) if own and issued else None
+
+
+def _read(file: Followed[T]) -> T:
     try:
         return file.now()
     except ConfigError as error:
         raise UnreadableRecords(f"nobody can be let in: {error}") from error
 
 
-def _certified(context: aio.ServicerContext[Any, Any]) -> Identity:
+def _shown_pem(context: aio.ServicerContext[Any, Any]) -> bytes:
     pems = list(context.auth_context().get("x509_pem_cert", ()))
     if not pems:
         raise UnknownCaller("the call comes without a certificate")
+    return bytes(pems[0])
+
+
+def _shown(context: aio.ServicerContext[Any, Any]) -> x509.Certificate:
+    return _parse(_shown_pem(context))
+
+
+def _parse(pem: bytes) -> x509.Certificate:
     try:
-        certificate = x509.load_pem_x509_certificate(pems[0])
+        return x509.load_pem_x509_certificate(pem)
     except ValueError as error:
         raise UnknownCaller(f"the call's certificate cannot be read: {error}") from error
-    name = _name(certificate)
-    if name is None:
-        raise UnknownCaller(f"the call's certificate, serial {serial(certificate)}, is not a client's")
-    return Identity(name, "certificate", serial(certificate), certificate.not_valid_after_utc)
-
-
-def _name(certificate: x509.Certificate) -> str | None:
-    """The client's name in a certificate; None: it is not a client's."""
-    try:
-        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except (ValueError, x509.ExtensionNotFound):
-        return None
-    name = str(names[0].value) if len(names) == 1 else ""
-    return name if is_name(name) and ExtendedKeyUsageOID.CLIENT_AUTH in usage else None

@@ -5,8 +5,11 @@
     certificates.json      every client certificate that was made: name, serial, valid until
     tokens.json            every token: name, SHA-256, valid until; the token itself is with the client
     revoked.json           names, serials and digests that count no more, and since when
+    joining.json           every join token: name, role, valid until, and what it was used for; of the
+                           token itself only the certificate of the key that follows from it
+    audit.jsonl            who did what with all of this, when and from where; lines are only added
     clients/NAME           for the client's machine, complete by itself: ca.crt, and either
-                           client.crt and client.key, or token
+                           client.crt and client.key, or token; those who made their own key have none
 
 The folder is 0700, private keys and tokens 0600. JSON files are replaced as a whole, so that a server
 that runs never reads half of one.
@@ -31,10 +34,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedpace.core.errors import ConfigError
 
 ProofKind = Literal["certificate", "token"]
+Role = Literal["client", "operator"]
+"""A client takes part; an operator sees everybody and gives orders, and does not."""
 UtcClock = Callable[[], datetime]
 
 CA_DAYS = 3652
 DAYS = 825
+SOON = timedelta(days=30)
+"""Keys are renewed, and warned of, this long before they end; short ones when a third is left."""
 BEFORE = timedelta(minutes=5)
 """Certificates are valid from this long ago, because clocks differ."""
 REVOKED = "revoked.json"
@@ -51,6 +58,7 @@ class Identity:
     kind: ProofKind
     key: str
     until: datetime
+    role: Role = "client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,11 @@ def day(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def ends_soon(until: datetime, now: datetime, since: datetime | None = None) -> bool:
+    """True in the last 30 days, or the last third of what is valid from `since` on, if that is less."""
+    return until - now < (SOON if since is None else min(SOON, (until - since) / 3))
+
+
 def serial(certificate: x509.Certificate) -> str:
     return f"{certificate.serial_number:x}"
 
@@ -98,9 +111,11 @@ def serial(certificate: x509.Certificate) -> str:
 def read_issued(folder: Path, kind: ProofKind) -> tuple[Identity, ...]:
     """All certificates or all tokens of a folder, revoked ones too."""
     path = folder / FILES[kind]
-    with _sound(path):
+    with sound(path):
         return tuple(
-            Identity(_text(r["name"]), kind, _text(r[FIELDS[kind]]), _time(r["until"]))
+            Identity(
+                text_of(r["name"]), kind, text_of(r[FIELDS[kind]]), time_of(r["until"]), role_in(r)
+            )
             for r in records(path)
         )
 
@@ -109,11 +124,11 @@ def read_revoked(folder: Path) -> dict[tuple[ProofKind, str], datetime]:
     """(kind, key) of what was revoked, with the time."""
     path = folder / REVOKED
     revoked: dict[tuple[ProofKind, str], datetime] = {}
-    with _sound(path):
+    with sound(path):
         for record in records(path):
-            at = _time(record["at"])
-            revoked |= {("certificate", _text(key)): at for key in record["certificates"]}
-            revoked |= {("token", _text(key)): at for key in record["tokens"]}
+            at = time_of(record["at"])
+            revoked |= {("certificate", text_of(key)): at for key in record["certificates"]}
+            revoked |= {("token", text_of(key)): at for key in record["tokens"]}
     return revoked
 
 
@@ -177,7 +192,7 @@ def read_file(path: Path, remedy: str) -> bytes:
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    with _sound(path):
+    with sound(path):
         records = json.loads(read_file(path, "restore it from a backup"))
         if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
             raise TypeError("not a list of objects")
@@ -185,7 +200,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _sound(path: Path) -> Iterator[None]:
+def sound(path: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
@@ -195,14 +210,22 @@ def _sound(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _text(value: object) -> str:
+def role_in(record: dict[str, Any]) -> Role:
+    """The role in a record, in which a client's is left out."""
+    role = record.get("role", "client")
+    if role not in ("client", "operator"):
+        raise ValueError(f"{role!r} is no role")
+    return "operator" if role == "operator" else "client"
+
+
+def text_of(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not text")
     return value
 
 
-def _time(value: object) -> datetime:
-    time = datetime.fromisoformat(_text(value))
+def time_of(value: object) -> datetime:
+    time = datetime.fromisoformat(text_of(value))
     if time.tzinfo is None:
         raise ValueError(f"{value!r} has no time zone")
     return time

@@ -43,10 +43,12 @@ def start(tmp_path):
         process.wait()
 
 
-def test_two_clients_with_the_examples_data_train_a_model(tmp_path, start):
+def test_two_clients_join_with_tokens_and_the_examples_data_and_train_a_model(tmp_path, start):
     keys, out, log = tmp_path / "keys", tmp_path / "out", tmp_path / "server.log"
-    for words in (("init",), ("client", "client-0", "client-1")):
-        succeeded(fedpace(tmp_path, "keys", *words, "--keys", str(keys)))
+    names = ("client-0", "client-1")
+    succeeded(fedpace(tmp_path, "keys", "init", "--keys", str(keys)))
+    printed = succeeded(fedpace(tmp_path, "keys", "invite", *names, "--keys", str(keys)))
+    tokens = dict(zip(names, printed.split(), strict=True))
     server = start(
         "server",
         *("serve", "configs/federation.toml", "--policy", "sync", "--listen", "127.0.0.1:0"),
@@ -60,13 +62,14 @@ def test_two_clients_with_the_examples_data_train_a_model(tmp_path, start):
     clients = {
         name: start(
             name,
-            *("join", f"127.0.0.1:{found[1]}", "--keys", keys / "clients" / name),
+            *("join", f"127.0.0.1:{found[1]}", "--keys", tmp_path / name, "--token", tokens[name]),
             *("--task", "examples.federation.own_data:task"),
         )
-        for name in ("client-0", "client-1")
+        for name in names
     }
     for name, process in {"server": server, **clients}.items():
         assert process.wait(120) == 0, said(tmp_path / f"{name}.log")
+    assert not list((keys / "clients").iterdir())
     for name in clients:
         assert "over: 2 rounds are over" in said(tmp_path / f"{name}.log")
         assert f"{name} has joined with 2000 samples" in said(log)

@@ -2,10 +2,11 @@
 
     python tools/federation_demo.py [--out DIR] [--policies A,B,C]
 
-`fedpace serve` and six times `fedpace join`, with keys made for the occasion, one policy after the
-other. The clients' speeds differ by ten times: `--slower` makes a batch take 4 to 40 times as long as
-it needs, asleep for the rest, so that two cores are enough for all. Each client has images of five or
-six of the ten classes. A run ends at the target accuracy or at the limit.
+`fedpace serve` and six times `fedpace join`, one policy after the other. Each client makes its own
+private key and gets a certificate for it with a join token when it first joins. The clients' speeds
+differ by ten times: `--slower` makes a batch take 4 to 40 times as long as it needs, asleep for the
+rest, so that two cores are enough for all. Each client has images of five or six of the ten classes. A
+run ends at the target accuracy or at the limit.
 """
 
 import argparse
@@ -121,8 +122,8 @@ class Crew:
                     process.wait()
 
 
-def run(label: str, keys: Path, folder: Path) -> Summary:
-    """One policy, from the start of its processes to their end."""
+def run(label: str, keys: Path, tokens: dict[str, str], folder: Path) -> Summary:
+    """One policy, from the start of its processes to their end. tokens: by client, to join with."""
     folder.mkdir(parents=True, exist_ok=True)
     journal, began = folder / JOURNAL, time.monotonic()
     for old in (journal, part_path(journal)):
@@ -140,7 +141,7 @@ def run(label: str, keys: Path, folder: Path) -> Summary:
         for name, slower in SLOWER.items():
             crew.start(
                 name,
-                *("join", f"127.0.0.1:{port}", "--keys", keys / "clients" / name),
+                *("join", f"127.0.0.1:{port}", "--keys", keys.parent / name, "--token", tokens[name]),
                 *("--task", f"{Path(__file__).stem}:task", "--slower", str(slower)),
             )
         wait(crew, lambda: bool(evaluations(journal)), START_S)
@@ -180,6 +181,12 @@ def evaluations(journal: Path) -> list[dict[str, Any]]:
             tests = [line for line in lines if line.startswith('{"fact":"evaluated"')]
             return [json.loads(line) for line in tests if line.endswith("\n")]
     return []
+
+
+def say_keys(keys: Path, *words: str) -> str:
+    """What a command of `fedpace keys` prints."""
+    command = [FEDPACE, "keys", *words, "--keys", str(keys)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def say(text: str) -> None:
@@ -223,12 +230,10 @@ def main() -> None:
     began, found = time.monotonic(), dict[str, Summary]()
     with TemporaryDirectory(prefix="fedpace-keys-") as folder:
         keys = Path(folder) / "keys"
-        for words in (("init",), ("client", *SLOWER)):
-            subprocess.run(
-                [FEDPACE, "keys", *words, "--keys", keys], stdout=subprocess.DEVNULL, check=True
-            )
+        say_keys(keys, "init")
+        tokens = dict(zip(SLOWER, say_keys(keys, "invite", *SLOWER).split(), strict=True))
         for label in labels:
-            found[label] = run(label, keys, out / label)
+            found[label] = run(label, keys, tokens, out / label)
     console = Console()
     console.print(table(found, out))
     for label in found:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -150,7 +151,7 @@ class Federation:
             "policies": {policy: settings or {}},
             "train": {"batch_size": 10, "lr": 0.1},
             "server": {},
-            "serve": serve,
+            "serve": {"linger_s": 0.0, **serve},
             "stop": {"rounds": rounds},
         }
 
@@ -394,6 +395,8 @@ def run_server(request: dict[str, Any]) -> int:
     from fedpace.runs.federation import serve
     from tests.net.toy_task import task
 
+    if "descriptors" in request:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (request["descriptors"],) * 2)
     keys = request.get("keys")
     gate = Gate.insecure() if keys is None else Gate.open(Path(keys), "certificate")
     result = serve(

@@ -179,7 +179,7 @@ def settings(policy: str, clients: int, rounds: int, serve: dict[str, Any], **ow
         "policy": policy,
         "policies": {policy: own},
         "train": {"batch_size": BATCH},
-        "serve": serve,
+        "serve": {"linger_s": 0.0, **serve},
         "stop": {"rounds": rounds},
         "evaluate": {"every_rounds": 1000},
     }

@@ -1,4 +1,4 @@
-"""`fedpace serve | join | status`: a federation over a network."""
+"""`fedpace serve | join | status | drain | expel | stop`: a federation over a network."""
 
 import asyncio
 import logging
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpace.cli import shared
+from fedpace.cli.keys import read_join_token
 from fedpace.core.errors import ConfigError, needs_extra
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ TaskPath = Annotated[
     ),
 ]
 ServerAddress = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")]
+MemberName = Annotated[str, typer.Argument(metavar="NAME", help="The member's name.")]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for log and audit.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
 
 
@@ -94,6 +97,14 @@ def join(
     task: TaskPath = None,
     name: Annotated[str | None, typer.Option(help="This client's name [the one in its keys].")] = None,
     keys: Keys = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FEDPACE_JOIN_TOKEN",
+            metavar="TOKEN",
+            help="A join token, or @FILE with one, to get keys first; unused where there are some.",
+        ),
+    ] = None,
     insecure: Insecure = False,
     device: shared.Device = "cpu",
     threads: Annotated[int, typer.Option(help="Of torch; 0: as torch decides.")] = 1,
@@ -112,6 +123,11 @@ def join(
         from fedpace.runs import federation
     if task is None:
         raise ConfigError("--task is not set; name a function that returns this client's fedpace Task")
+    if token is not None:
+        if insecure:
+            raise ConfigError("--token and --insecure are both given; choose one")
+        patience_s = math.inf if patience is None else patience
+        federation.enrol(address, read_join_token(token), keys or Path("keys"), patience_s)
     shown = _client_keys(keys, insecure)
     known = name or (None if shown is None else shown.name)
     if known is None:
@@ -138,7 +154,10 @@ def status(
         float | None, typer.Option(metavar="SECONDS", help="Ask again this often, until Ctrl-C.")
     ] = None,
 ) -> None:
-    """Show the clients of a federation, their tasks and the progress of its run."""
+    """Show the clients of a federation, their tasks and the progress of its run.
+
+    Everybody is shown to an operator's keys, a client's show itself.
+    """
     with needs_extra("net"):
         from fedpace.runs.federation import ask_status
     shown = _client_keys(keys, insecure)
@@ -154,6 +173,30 @@ def status(
         while True:
             time.sleep(watch)
             live.update(ask(), refresh=True)
+
+
+def drain(address: ServerAddress, name: MemberName, keys: Keys = None, reason: Reason = None) -> None:
+    """Let a client end the tasks that it has and leave, such as before its machine is switched off."""
+    _order(address, keys, drain=name, reason=reason or "")
+
+
+def expel(address: ServerAddress, name: MemberName, keys: Keys = None, reason: Reason = None) -> None:
+    """Revoke a member's keys from afar: it is cut off at once, and does not come back."""
+    _order(address, keys, expel=name, reason=reason or "")
+
+
+def stop(address: ServerAddress, keys: Keys = None, reason: Reason = None) -> None:
+    """Stop the server; it saves its models first, and goes on with `fedpace serve --resume`."""
+    _order(address, keys, stop=True, reason=reason or "")
+
+
+def _order(address: str, keys: Path | None, **order: Any) -> None:
+    """Have an operator's order carried out."""
+    with needs_extra("net"):
+        from fedpace.net import federation_pb2 as pb
+        from fedpace.runs.federation import give_order
+    shown = _client_keys(keys, insecure=False)
+    shared.say(asyncio.run(give_order(address, shown, pb.OperateRequest(**order))))
 
 
 def log_to_stderr(verbose: bool) -> None:
@@ -207,4 +250,7 @@ def _status_table(reply: Any) -> Group:
         speeds = [f"{s:.3g}" if s else "-" for s in (one.batch_s, one.down_s, one.up_s)]
         refused = Text(str(one.refused), style="red" if one.refused else "")
         table.add_row(one.name, one.state, one.doing, seen, *speeds, str(one.updates), refused)
-    return Group(Text(head), table)
+    notes = [Text(f"! {warning}", style="yellow") for warning in reply.warnings]
+    if reply.own_only:
+        notes.append(Text("these keys are a client's, and show itself; an operator's show everybody"))
+    return Group(Text(head), table, *notes)

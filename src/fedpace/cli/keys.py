@@ -1,4 +1,8 @@
-"""`fedpace keys init | client | revoke | list`: who may take part in a federation."""
+"""`fedpace keys init | invite | enrol | request | sign | client | revoke | list | audit`.
+
+Who may take part in a federation. `invite` and `sign` run on the server, `enrol` and `request` where
+the private key is to live; `client` makes both halves in one place, for trials.
+"""
 
 import socket
 from pathlib import Path
@@ -8,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedpace.cli.shared import say
-from fedpace.core.errors import needs_extra
+from fedpace.cli.shared import say, say_aside
+from fedpace.core.errors import ConfigError, needs_extra
 
 if TYPE_CHECKING:
     from fedpace.net.keys.authority import Authority
@@ -22,6 +26,19 @@ app = typer.Typer(
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 Keys = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the server's keys.")]
+OwnKeys = Annotated[Path, typer.Option("--keys", metavar="DIR", help="Folder of this machine's keys.")]
+Operator = Annotated[
+    bool, typer.Option("--operator", help="Keys that see everybody and give orders, and do not join.")
+]
+JoinTokenText = Annotated[
+    str,
+    typer.Option(
+        "--token",
+        envvar="FEDPACE_JOIN_TOKEN",
+        metavar="TOKEN",
+        help="Made by `fedpace keys invite`; @FILE reads it from a file, which ps does not show.",
+    ),
+]
 Days = Annotated[int | None, typer.Option(help="Days that what is made is valid [825].")]
 
 
@@ -46,7 +63,8 @@ def init_(
 ) -> None:
     """Make an authority and the server's certificate.
 
-    Refused where there is one. With --renew clients keep what they have; the server needs a restart.
+    Refused where there is one. With --renew clients keep what they have, and a server that runs shows
+    the new certificate from then on.
     """
     with needs_extra("net"):
         from fedpace.net.keys.authority import Authority
@@ -60,10 +78,99 @@ def init_(
         authority = Authority.create(keys, hosts, valid)
     say(_server(authority))
     if renew:
-        say("next: restart the server; clients need nothing new")
+        say("a server that runs shows it from now on; clients need nothing new")
         return
-    say("next: run `fedpace keys client NAME` for each client and move the folder to its machine")
+    say("next: run `fedpace keys invite NAME` for each client, and `fedpace join` there with its token")
+    say("for trials on one machine: `fedpace keys client NAME` makes a folder with everything in it")
     say(f"{keys / 'ca.key'} stays here and secret: who has it can take part under any name")
+
+
+@app.command("invite")
+def invite_(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Members, one token each.")],
+    hours: Annotated[float | None, typer.Option(help="Hours in which it can be used [24].")] = None,
+    operator: Operator = False,
+    days: Days = None,
+    keys: Keys = Path("keys"),
+) -> None:
+    """Make a join token: with it one machine gets a certificate for a key of its own, once.
+
+    Printed here and kept nowhere; an older token of the name counts no more.
+    """
+    with needs_extra("net"):
+        from fedpace.net.keys.authority import HOURS, Authority
+        from fedpace.net.keys.identity import DAYS, day
+    authority = Authority.open(keys)
+    for name in names:
+        token, until = authority.invite(
+            name,
+            HOURS if hours is None else hours,
+            DAYS if days is None else days,
+            "operator" if operator else "client",
+        )
+        verb = "keys enrol" if operator else "join"
+        say_aside(f"{name}, until {day(until)}: `fedpace {verb} HOST:PORT --token ...` there")
+        say(token)
+
+
+@app.command("enrol")
+def enrol_(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
+    token: JoinTokenText,
+    keys: OwnKeys = Path("keys"),
+) -> None:
+    """Make a private key here, and get a certificate for it with a join token.
+
+    `fedpace join --token` does so, too, and then takes part; this is for operators, or to do it before.
+    """
+    with needs_extra("net"):
+        from fedpace.runs.federation import enrol
+    found = enrol(address, read_join_token(token), keys)
+    say(f"{keys}: this machine is {found.name}")
+
+
+@app.command("request")
+def request_(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that is asked for.")],
+    keys: OwnKeys = Path("keys"),
+) -> None:
+    """Make a private key here, and a signing request for the server's operator."""
+    with needs_extra("net"):
+        from fedpace.net.enrolment import request_keys
+    path = request_keys(keys, name)
+    say(f"{path}: for the operator, who runs `fedpace keys sign {path.name}`; it is not secret")
+    say(
+        f"{keys / 'client.key'} stays here and secret; put the answer, ca.crt and client.crt, beside it"
+    )
+
+
+@app.command("sign")
+def sign_(
+    requests: Annotated[
+        list[Path], typer.Argument(metavar="REQUEST.csr", help="Made by `fedpace keys request`.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Instead of the name that the request asks for.")
+    ] = None,
+    operator: Operator = False,
+    days: Days = None,
+    keys: Keys = Path("keys"),
+) -> None:
+    """Sign the requests of members that have made their own keys."""
+    with needs_extra("net"):
+        from fedpace.net.keys.authority import Authority
+        from fedpace.net.keys.identity import DAYS, read_file
+    if name is not None and len(requests) > 1:
+        raise ConfigError("--name is for one request; leave it out, or sign one at a time")
+    authority = Authority.open(keys)
+    for path in requests:
+        folder = authority.answer(
+            read_file(path, "make it with `fedpace keys request NAME`"),
+            DAYS if days is None else days,
+            "operator" if operator else "client",
+            name,
+        )
+        say(f"{folder}: ca.crt and client.crt for {folder.name}, to lie beside its client.key")
 
 
 @app.command("client")
@@ -72,11 +179,13 @@ def client_(
     token: Annotated[
         bool, typer.Option("--token", help="A token instead of a certificate, for `serve` with tokens.")
     ] = False,
+    operator: Operator = False,
     days: Days = None,
     keys: Keys = Path("keys"),
 ) -> None:
-    """Make a folder with which a client proves its name.
+    """For trials: make a folder with which a client proves its name, its private key in it.
 
+    Whoever has seen the folder can be that client. `invite` and `request` leave keys where they are.
     Refused while the name has keys that are valid; revoke them first to replace them.
     """
     with needs_extra("net"):
@@ -85,9 +194,13 @@ def client_(
     authority = Authority.open(keys)
     for name in names:
         folder = authority.client(
-            name, "token" if token else "certificate", DAYS if days is None else days
+            name,
+            "token" if token else "certificate",
+            DAYS if days is None else days,
+            "operator" if operator else "client",
         )
         say(f"{folder}: for the machine of {name}; whoever has this folder is {name}, so move it there")
+    say("for trials: a private key that was made here; `fedpace keys invite` leaves it with its owner")
 
 
 @app.command("revoke")
@@ -102,7 +215,7 @@ def revoke_(
         say(f"{name} was revoked already; nothing has changed")
         return
     say(f"{name} is revoked ({', '.join(identity.kind for identity in ended)})")
-    say(f"to let it in again: `fedpace keys client {name}`")
+    say(f"to let it in again: `fedpace keys invite {name}`, or `fedpace keys client {name}`")
 
 
 @app.command("list")
@@ -110,21 +223,49 @@ def list_(keys: Keys = Path("keys")) -> None:
     """All certificates and tokens that were made."""
     with needs_extra("net"):
         from fedpace.net.keys.authority import Authority
-        from fedpace.net.keys.identity import day, utc_now
+        from fedpace.net.keys.identity import day, ends_soon, utc_now
+        from fedpace.net.keys.joining import read_invitations
     authority = Authority.open(keys)
     now = utc_now()
     say(_server(authority))
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("name", overflow="fold")
-    for column in ("kind", "valid until", "revoked"):
+    for column in ("kind", "valid until", "revoked", "role"):
         table.add_column(column, no_wrap=True)
     for identity, since in authority.identities():
-        until = day(identity.until) + (" (over)" if identity.until < now else "")
-        table.add_row(identity.name, identity.kind, until, day(since) if since else "-")
+        left = (
+            " (over)" if identity.until < now else " (soon)" if ends_soon(identity.until, now) else ""
+        )
+        ended = day(since) if since else "-"
+        until = day(identity.until) + left
+        table.add_row(identity.name, identity.kind, until, ended, identity.role)
+    for one in read_invitations(keys):
+        if one.is_open(now) and not one.key:
+            table.add_row(one.name, "join token", day(one.until), "-", one.role)
     if table.row_count:
         Console(highlight=False, markup=False).print(table)
     else:
-        say("no clients yet; run `fedpace keys client NAME`")
+        say("no clients yet; run `fedpace keys invite NAME`")
+
+
+@app.command("audit")
+def audit_(keys: Keys = Path("keys")) -> None:
+    """Who enrolled, signed, revoked, expelled, drained or stopped, when and from where."""
+    with needs_extra("net"):
+        from fedpace.net.keys.audit import read_audit
+    for line in read_audit(keys):
+        rest = ", ".join(f"{k} {v}" for k, v in line.items() if k not in ("at", "what", "who", "from"))
+        say(f"{line.get('at')} {line.get('who')} ({line.get('from')}) {line.get('what')}: {rest}")
+
+
+def read_join_token(text: str) -> str:
+    """The token, or what is in the file that @FILE names."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{text[1:]} cannot be read: {error}; it should hold a join token") from error
 
 
 def _server(authority: "Authority") -> str:

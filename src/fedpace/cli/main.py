@@ -1,6 +1,6 @@
 """The command line: `fedpace run | compare | report | replay`, and what there is to choose from:
 `policies | tasks | fleets | settings | data`; `plan` answers without a run. `serve | join | status |
-keys` are for real networks.
+drain | expel | stop | keys` are for real networks.
 """
 
 import sys
@@ -8,7 +8,7 @@ import sys
 import typer
 
 from fedpace.cli import data, keys, listing, plan
-from fedpace.cli.federation import join, serve, status
+from fedpace.cli.federation import drain, expel, join, serve, status, stop
 from fedpace.cli.shared import complain
 from fedpace.cli.simulation import StoppedByUser, compare, replay, report, run
 from fedpace.core.errors import FedpaceError
@@ -24,7 +24,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(plan.app, name="plan")
 app.add_typer(keys.app, name="keys")
-for command in (run, compare, serve, join, status, report, replay):
+for command in (run, compare, serve, join, status, drain, expel, stop, report, replay):
     app.command()(command)
 
 

@@ -56,6 +56,11 @@ def say(message: str) -> None:
     Console().print(message, markup=False, highlight=False, soft_wrap=True)
 
 
+def say_aside(message: str) -> None:
+    """Print a line on stderr, where stdout is for what a script takes."""
+    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
+
+
 def complain(message: str) -> None:
     """Print an error on stderr."""
     Console(stderr=True).print(f"fedpace: {message}", markup=False, highlight=False, soft_wrap=True)

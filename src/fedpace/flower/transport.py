@@ -85,6 +85,10 @@ class FlowerTransport:
     def expel(self, client: int, reason: str) -> None:
         self._later(lambda: self.registry.expel(client, self._quarantine_s, reason))
 
+    def dismiss(self, client: int, reason: str) -> None:
+        """A node cannot be told to go; it is left alone, as one that was expelled."""
+        self.expel(client, reason)
+
     def _later(self, act: Callable[[], None]) -> None:
         self._wanted.append(act)
         self._woken.set()

@@ -19,9 +19,10 @@ from grpc import aio
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError
 from fedpace.learn.train.orders import TaskOpening
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.client_tasks import ClientTasks, ServerLink
+from fedpace.net.client_tasks import MOST_MODEL_BYTES, ClientTasks, ServerLink
+from fedpace.net.enrolment import RETRY_S, open_channel, renew
 from fedpace.net.keys.gate import ClientKeys
-from fedpace.net.service import INSTANCE, OPTIONS, Stub
+from fedpace.net.service import INSTANCE, Stub
 from fedpace.remote.trainee import Trainee
 
 log = logging.getLogger("fedpace.client")
@@ -30,6 +31,7 @@ _PAUSE_S = 0.2
 _MOST_PAUSE_S = 15.0
 _SETTLED_S = 2.0
 """A connection that held for so long was none of a server that turns us away, or keeps falling over."""
+_LEAST_BEAT_S, _MOST_BEAT_S = 0.01, 3600.0
 _KEEPALIVE = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -53,7 +55,8 @@ class Refusal(FedpaceError):
 class Client:
     """A client of a federation, until that ends or `stop` is called.
 
-    address: HOST:PORT; keys: None for a plain connection; patience_s: without a server, in a row.
+    address: HOST:PORT; keys: None for a plain connection; patience_s: without a server, in a row;
+    most_model_bytes: a larger model is refused.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Client:
         keys: ClientKeys | None = None,
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = math.inf,
+        most_model_bytes: int = MOST_MODEL_BYTES,
     ) -> None:
         self._address, self._name, self._trainee, self._keys = address, name, trainee, keys
         self._patience_s = patience_s
@@ -72,7 +76,9 @@ class Client:
         self._run = ""
         self._prepared: tuple[str, asyncio.Future[None]] | None = None
         self._link = ServerLink(self._metadata)
-        self._tasks = ClientTasks(trainee, self._link, clock)
+        self._tasks = ClientTasks(trainee, self._link, clock, most_model_bytes)
+        self._channels: list[aio.Channel] = []
+        """The last one is used; transfers that began with older keys end with them."""
         self._connected_at = self._last_with_us = 0.0
         self._beats: dict[int, float] = {}
         self.over: str | None = None
@@ -82,8 +88,7 @@ class Client:
         """Stay connected until the federation ends; why it did. Refusal if the server rejects us."""
         pause_s = _PAUSE_S
         self._last_with_us = self._clock()
-        channel = self._channel()
-        self._link.stub = Stub(channel)
+        self._open_channel()
         try:
             while self.over is None:
                 self._connected_at = self._clock()
@@ -98,7 +103,8 @@ class Client:
                     pause_s = min(2 * pause_s, _MOST_PAUSE_S)
         finally:
             await self.stop()
-            await channel.close(None)
+            for channel in self._channels:
+                await channel.close(None)
         return self.over
 
     async def _try_to_stay(self) -> None:
@@ -148,6 +154,7 @@ class Client:
             # What cannot train has no business with the server.
             ready.add_done_callback(lambda done: call.cancel() if _gave_up(done) else None)
             helpers += [asyncio.create_task(self._beat(say, welcome.beat_s)), ready]
+            helpers.append(asyncio.create_task(self._renew_keys(call.cancel)))
             async for message in _messages(call, 4 * welcome.beat_s):
                 self._hear(message)
                 if self.over is not None:
@@ -168,11 +175,21 @@ class Client:
         self._connected_at = self._clock()
         await self._write(say)
 
-    def _channel(self) -> aio.Channel:
-        options = [*OPTIONS, *_KEEPALIVE]
-        if self._keys is None:
-            return aio.insecure_channel(self._address, options=options)
-        return aio.secure_channel(self._address, self._keys.credentials(), options=options)
+    def _open_channel(self) -> None:
+        """Use a new channel with the keys that we have now."""
+        self._channels.append(open_channel(self._address, self._keys, _KEEPALIVE))
+        self._link.stub = Stub(self._channels[-1])
+
+    async def _renew_keys(self, end_stream: Callable[[], object]) -> None:
+        """Get other keys before ours end, and connect with them; until cancelled."""
+        while self._keys is not None:
+            fresh = await renew(self._channels[-1], self._keys)
+            if fresh is not None:
+                self._keys = fresh
+                self._open_channel()
+                end_stream()
+                return
+            await asyncio.sleep(RETRY_S)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         own = ((INSTANCE, self._instance),)
@@ -189,6 +206,11 @@ class Client:
             return None
         if not first.HasField("welcome"):
             raise PeerError(f"the server began with {first.WhichOneof('body')} instead of a welcome")
+        if not _LEAST_BEAT_S <= first.welcome.beat_s <= _MOST_BEAT_S:
+            raise PeerError(
+                f"the server wants a beat every {first.welcome.beat_s:g} s; expected are "
+                f"{_LEAST_BEAT_S:g} to {_MOST_BEAT_S:g}"
+            )
         return first.welcome
 
     def _refused(self, refused: pb.Refused) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedpace.core.errors import FedpaceError
+from fedpace.core.errors import FedpaceError, PeerError
 from fedpace.learn.train.orders import TaskOpening, TaskOrders
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
@@ -22,7 +22,10 @@ from fedpace.remote.trainee import Trainee
 log = logging.getLogger("fedpace.client")
 
 _MOST_SULK_S = 30.0
-_MOST_MODEL_BYTES = 1 << 36
+MOST_MODEL_BYTES = 1 << 32
+"""Of a model that is downloaded, where a client does not know how large its own is."""
+MOST_TASKS = 16
+"""That a client has at a time; each holds a model."""
 _TELLING_BYTES = 1 << 16
 """An upload of fewer bytes says how long calls take, and nothing of the line."""
 
@@ -73,8 +76,15 @@ class ServerLink:
 class ClientTasks:
     """All open tasks of a client. doing: task and batches of what is being trained."""
 
-    def __init__(self, trainee: Trainee, link: ServerLink, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        trainee: Trainee,
+        link: ServerLink,
+        clock: Callable[[], float],
+        most_model_bytes: int = MOST_MODEL_BYTES,
+    ) -> None:
         self._trainee, self._link, self._clock = trainee, link, clock
+        self._most_bytes = most_model_bytes
         self.thread = ThreadPoolExecutor(1, "fedpace-train")
         self.doing = (0, 0)
         self._tasks: dict[int, ClientTask] = {}
@@ -86,6 +96,8 @@ class ClientTasks:
     def open(self, opened: TaskOpening) -> ClientTask:
         own = self._tasks.get(opened.task)
         if own is None:
+            if len(self._tasks) >= MOST_TASKS:
+                raise PeerError(f"the server gave more than {MOST_TASKS} tasks at a time")
             own = self._tasks[opened.task] = ClientTask(opened)
             own.pursuit = asyncio.create_task(self._pursue(own))
             self._pursuits.add(own.pursuit)
@@ -160,9 +172,9 @@ class ClientTasks:
     async def _carry_out(self, own: ClientTask) -> None:
         loop, task = asyncio.get_running_loop(), own.opened.task
         data, down = await self._with_server(
-            own, lambda: transfer.fetch(self._link.stub, task, _MOST_MODEL_BYTES, self._link.metadata())
+            own, lambda: transfer.fetch(self._link.stub, task, self._most_bytes, self._link.metadata())
         )
-        weights = arrays.unpack(data, _MOST_MODEL_BYTES)
+        weights = arrays.unpack(data, self._most_bytes)
         down_s = down.seconds + self._link.latency_s
         size = max(len(data), 1)
         if self._up_s_per_byte is None:

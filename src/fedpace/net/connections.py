@@ -15,6 +15,24 @@ from fedpace.remote.settings import ServeSettings
 log = logging.getLogger("fedpace.server")
 
 
+class Complaints:
+    """Says which lines are due in the log: each at most once a minute, for calls are many."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._logged: dict[str, float] = {}
+
+    def is_due(self, text: str) -> bool:
+        """True where the log has not had this for a minute."""
+        now, last = self._clock(), self._logged.get(text)
+        if last is not None and now - last < 60:
+            return False
+        if len(self._logged) > 1000:
+            self._logged.clear()
+        self._logged[text] = now
+        return True
+
+
 @dataclass(eq=False)
 class Connection:
     """A control stream. client: its number; known: it took part in the run before; here: it does now.

@@ -243,7 +243,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "policy", "state", "round", "now_s", "accuracy", "clients")
+    __slots__ = ("name", "policy", "state", "round", "now_s", "accuracy", "clients", "own_only", "warnings")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +251,8 @@ class StatusReply(_message.Message):
     NOW_S_FIELD_NUMBER: _ClassVar[int]
     ACCURACY_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    OWN_ONLY_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     name: str
     policy: str
     state: str
@@ -258,10 +260,12 @@ class StatusReply(_message.Message):
     now_s: float
     accuracy: float
     clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
-    def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., accuracy: _Optional[float] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ...) -> None: ...
+    own_only: bool
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., accuracy: _Optional[float] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., own_only: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
-    __slots__ = ("name", "client", "state", "doing", "last_seen_s", "batch_s", "up_s", "updates", "refused", "down_s")
+    __slots__ = ("name", "client", "state", "doing", "last_seen_s", "batch_s", "up_s", "updates", "refused", "down_s", "keys_end")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +276,7 @@ class ClientStatus(_message.Message):
     UPDATES_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     DOWN_S_FIELD_NUMBER: _ClassVar[int]
+    KEYS_END_FIELD_NUMBER: _ClassVar[int]
     name: str
     client: int
     state: str
@@ -282,4 +287,37 @@ class ClientStatus(_message.Message):
     updates: int
     refused: int
     down_s: float
-    def __init__(self, name: _Optional[str] = ..., client: _Optional[int] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., last_seen_s: _Optional[float] = ..., batch_s: _Optional[float] = ..., up_s: _Optional[float] = ..., updates: _Optional[int] = ..., refused: _Optional[int] = ..., down_s: _Optional[float] = ...) -> None: ...
+    keys_end: float
+    def __init__(self, name: _Optional[str] = ..., client: _Optional[int] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., last_seen_s: _Optional[float] = ..., batch_s: _Optional[float] = ..., up_s: _Optional[float] = ..., updates: _Optional[int] = ..., refused: _Optional[int] = ..., down_s: _Optional[float] = ..., keys_end: _Optional[float] = ...) -> None: ...
+
+class SignRequest(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: bytes
+    def __init__(self, request: _Optional[bytes] = ...) -> None: ...
+
+class SignReply(_message.Message):
+    __slots__ = ("certificate", "authority")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    authority: bytes
+    def __init__(self, certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ...) -> None: ...
+
+class OperateRequest(_message.Message):
+    __slots__ = ("expel", "drain", "stop", "reason")
+    EXPEL_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    expel: str
+    drain: str
+    stop: bool
+    reason: str
+    def __init__(self, expel: _Optional[str] = ..., drain: _Optional[str] = ..., stop: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class OperateReply(_message.Message):
+    __slots__ = ("said",)
+    SAID_FIELD_NUMBER: _ClassVar[int]
+    said: str
+    def __init__(self, said: _Optional[str] = ...) -> None: ...

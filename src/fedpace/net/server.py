@@ -23,12 +23,12 @@ from fedpace.core.errors import PeerError
 from fedpace.core.events import Failed, Profiled
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
-from fedpace.net.connections import Connection, Connections
+from fedpace.net.connections import Complaints, Connection, Connections
 from fedpace.net.keys.gate import Gate, UnknownCaller, UnreadableRecords
 from fedpace.net.keys.identity import Identity
 from fedpace.net.pieces import Piece, Unreadable
 from fedpace.net.service import INSTANCE, Call
-from fedpace.net.status import add_clients
+from fedpace.net.status import add_clients, add_warnings
 from fedpace.remote.packing import digest
 from fedpace.remote.reports import (
     MOST_SAMPLES,
@@ -50,8 +50,6 @@ _NO_STREAM = "there is no control stream of this client"
 _HELLO_S = 10.0
 _END_S = 2.0
 """How long a client has for taking the last that it is told."""
-_LOG_S = 60.0
-"""The log has the same reason for turning calls away at most this often."""
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
 
 
@@ -85,11 +83,12 @@ class Server:
         self.connections = Connections(settings, gate, self._put, clock)
         self._calls: Counter[str] = Counter()
         """Who -> calls that are going on."""
-        self._logged: dict[str, float] = {}
-        """Reasons of calls that were turned away -> when the log last had them."""
+        self._complaints = Complaints(clock)
         self._digests: dict[int, tuple[bytes, bytes]] = {}
         self.standing: Callable[[], pb.StatusReply] = pb.StatusReply
         """Gives the answer to `status`, but for its clients."""
+        self.told_over: set[str] = set()
+        """Clients that came when the run was over, and know it now."""
         self.on_admitted: Callable[[str, str], None] = lambda peer, name: None
         """Told the peer of a call that is admitted, and the name that it has proved."""
 
@@ -114,6 +113,9 @@ class Server:
     def expel(self, client: int, reason: str) -> None:
         self._later(client, pb.FromServer(refused=pb.Refused(reason=reason)), close=True)
 
+    def dismiss(self, client: int, reason: str) -> None:
+        self._later(client, pb.FromServer(bye=pb.Bye(reason=reason)), close=True)
+
     def _later(self, client: int, message: pb.FromServer, close: bool = False) -> None:
         def say() -> None:
             for connection in self.connections:
@@ -131,7 +133,7 @@ class Server:
         try:
             identity = self._gate.who(context)
         except UnknownCaller as error:
-            if self._first_in_a_while(str(error)):
+            if self._complaints.is_due(str(error)):
                 log.warning("a call from %s is turned away: %s", context.peer(), error)
             # What is no fault of the caller is worth another try.
             later = isinstance(error, UnreadableRecords)
@@ -149,16 +151,6 @@ class Server:
         # A cast: its stubs have a class where grpc takes any function.
         context.add_done_callback(cast(Any, lambda _: self._ended(who)))
         return identity
-
-    def _first_in_a_while(self, text: str) -> bool:
-        """True where the log has not had this for a minute: calls are many, its reader is one."""
-        now, last = self._clock(), self._logged.get(text)
-        if last is not None and now - last < _LOG_S:
-            return False
-        if len(self._logged) > 1000:
-            self._logged.clear()
-        self._logged[text] = now
-        return True
 
     async def control(
         self, identity: Identity | None, requests: AsyncIterator[pb.FromClient], context: Call
@@ -237,8 +229,11 @@ class Server:
     async def status(
         self, identity: Identity | None, request: pb.StatusRequest, context: Call
     ) -> pb.StatusReply:
-        reply = self.standing()
-        add_clients(reply, self._world, self.connections, self._clock())
+        reply, only = self.standing(), None
+        if identity is not None and identity.role != "operator":
+            only, reply.own_only = identity.name, True
+        add_clients(reply, self._world, self.connections, self._clock(), only)
+        add_warnings(reply, self._gate, self.connections, only)
         return reply
 
     # Inside
@@ -280,6 +275,8 @@ class Server:
             fault = "the first message must be a hello with a name and an instance"
         elif identity is not None and identity.name != hello.name:
             fault = f"you are {identity.name}, not {hello.name}"
+        elif identity is not None and identity.role != "client":
+            fault = f"{identity.name} is an operator; take part with a client's keys"
         elif hello.model != self._about.model:
             fault = "your model has other layers than the server's; build the same one"
         if fault:
@@ -294,6 +291,7 @@ class Server:
                 fault = self.connections.doubled(hello)  # another one may have come in between
             except RunOver as over:
                 await context.write(pb.FromServer(bye=pb.Bye(reason=str(over))))
+                self.told_over.add(hello.name)
                 return None
             except (PeerError, RunStopped, OSError) as error:
                 fault = str(error)

@@ -30,7 +30,7 @@ SERVER_OPTIONS = (
     # Of one connection; who is known has a bound of its own. Clients in one process can share one.
     ("grpc.max_concurrent_streams", 100),
     # Who connects and proves nothing, or asks nothing, does not stay.
-    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.max_connection_idle_ms", 60_000),
 )
 INSTANCE = "fedpace-instance"
@@ -95,13 +95,15 @@ def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
 
     async def fetch(requests: AsyncIterator[bytes], context: Call) -> AsyncIterator[Piece]:
         caller = await servicer.admit(context)
-        request = await _only(pb.FetchRequest, requests, context)
+        request = await read_single(pb.FetchRequest, requests, context)
         async for piece in servicer.fetch(caller, request, context):
             yield piece
 
     async def offer(requests: AsyncIterator[bytes], context: Call) -> pb.OfferReply:
         caller = await servicer.admit(context)
-        return await servicer.offer(caller, await _only(pb.OfferRequest, requests, context), context)
+        return await servicer.offer(
+            caller, await read_single(pb.OfferRequest, requests, context), context
+        )
 
     async def send(requests: AsyncIterator[bytes], context: Call) -> pb.SendReply:
         caller = await servicer.admit(context)
@@ -109,7 +111,9 @@ def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
 
     async def status(requests: AsyncIterator[bytes], context: Call) -> pb.StatusReply:
         caller = await servicer.admit(context)
-        return await servicer.status(caller, await _only(pb.StatusRequest, requests, context), context)
+        return await servicer.status(
+            caller, await read_single(pb.StatusRequest, requests, context), context
+        )
 
     both, up = grpc.stream_stream_rpc_method_handler, grpc.stream_unary_rpc_method_handler
     return grpc.method_handlers_generic_handler(
@@ -124,7 +128,7 @@ def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
     )
 
 
-async def _only(kind: type[M], requests: AsyncIterator[bytes], context: Call) -> M:
+async def read_single(kind: type[M], requests: AsyncIterator[bytes], context: Call) -> M:
     """Read the message of a call that has only one."""
     try:
         async with asyncio.timeout(REQUEST_S):

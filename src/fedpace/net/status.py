@@ -3,15 +3,23 @@
 from fedpace.core.commands import Probe, Train
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.connections import Connection, Connections
+from fedpace.net.keys.gate import Gate
+from fedpace.net.keys.identity import day, ends_soon
 from fedpace.remote.world import RemoteWorld
 
 
 def add_clients(
-    reply: pb.StatusReply, world: RemoteWorld, connections: Connections, now: float
+    reply: pb.StatusReply,
+    world: RemoteWorld,
+    connections: Connections,
+    now: float,
+    only: str | None = None,
 ) -> None:
-    """Add a row for every client of the run."""
+    """Add a row for every client of the run. only: for the one of this name."""
     by_client = {one.client: one for one in connections}
     for client, record in enumerate(world.clients):
+        if only not in (None, record.name):
+            continue
         connection = by_client.get(client)
         rates = connection.rates if connection is not None else None
         row = reply.clients.add(
@@ -23,9 +31,23 @@ def add_clients(
             updates=record.updates,
             refused=record.refused,
         )
+        if connection is not None and connection.identity is not None:
+            row.keys_end = connection.identity.until.timestamp()
         if rates is not None:
             row.batch_s = rates.batch_s
             row.down_s, row.up_s = rates.down_s, rates.up_s
+
+
+def add_warnings(
+    reply: pb.StatusReply, gate: Gate, connections: Connections, only: str | None = None
+) -> None:
+    """Add what ends soon: keys of clients that are here, and for operators the server's own."""
+    if gate.tls is not None and only is None:
+        reply.warnings.extend(gate.tls.warnings())
+    for connection in connections:
+        own = connection.identity
+        if own is not None and only in (None, own.name) and ends_soon(own.until, gate.clock()):
+            reply.warnings.append(f"the {own.kind} of {own.name} ends {day(own.until)}")
 
 
 def _presence(online: bool, connection: Connection | None) -> str:

@@ -64,6 +64,10 @@ class ReportDesk:
         """True while an update of this task may come from this client."""
         return self._awaited.get(task) == client
 
+    def is_busy(self, client: int) -> bool:
+        """True while an update of the client may come."""
+        return client in self._awaited.values()
+
     def offer(self, client: int, task: int, size: int, sha256: bytes) -> int | None:
         """Begin or resume an upload; how many bytes are there, None: it is not wanted."""
         if not self.wants(client, task):

@@ -67,7 +67,14 @@ class ClientLost:
     reason: str
 
 
-Report = JoinRequest | ClientReady | ClientLost | Profiled | Arrived | Failed
+@dataclass(frozen=True, slots=True)
+class DrainRequest:
+    """A client is to end the tasks that it has, and to leave."""
+
+    client: int
+
+
+Report = JoinRequest | ClientReady | ClientLost | DrainRequest | Profiled | Arrived | Failed
 """Messages to the run; the times of events are set when they come."""
 
 

@@ -23,12 +23,19 @@ class ServeSettings(Checked):
     hold_s: Annotated[
         NonNegative, "and time stands still until they are back, but not longer than this"
     ] = 20.0
+    linger_s: Annotated[
+        NonNegative, "a server whose run is over tells so to clients that were away, for so long"
+    ] = 20.0
     snapshot_every_s: Annotated[Positive, "the models are saved this often"] = 30.0
     norm_bound: Annotated[Positive | None, "an update whose L2 norm is larger is refused"] = None
     quarantine_after: Annotated[Count, "refused updates after which a client is shut out"] = 3
     quarantine_s: Annotated[Positive, "for how long"] = 600.0
     hellos_per_minute: Annotated[Count, "more connections than this of one client are turned away"] = 30
     calls_at_once: Annotated[Count, "more calls than this of one client at a time are turned away"] = 16
+    connections: Annotated[Count, "connections at a time, in all"] = 1000
+    unproved_connections: Annotated[
+        Count, "of one address at a time that have not proved who they are"
+    ] = 32
     most_bytes: Annotated[Count | None, "largest update; default: what the model can need"] = None
 
     def _check_rest(self) -> None:

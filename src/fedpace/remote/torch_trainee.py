@@ -39,6 +39,9 @@ class TorchTrainee:
         self._threads = threads
         self._clock = clock
         model = task.model()
+        state = model.state_dict().values()
+        self.most_model_bytes = 2 * sum(one.numel() * one.element_size() for one in state) + (1 << 20)
+        """Of a download: twice what our own model has."""
         self._digest = layout_digest(Layout.trace(model, task.train.first(2)[0]), model)
 
     @property

@@ -9,7 +9,8 @@ class ClientTransport(Protocol):
     """Sends to clients. Calls return at once; a client that is not connected is no error.
 
     send_command: left_s: seconds until its work must end; send_ack: the client's update is safe;
-    send_refusal: what it reported of a task is not used; expel: it is disconnected.
+    send_refusal: what it reported of a task is not used; expel: it is disconnected; dismiss: it is
+    told that it is done here.
     """
 
     def send_command(
@@ -18,3 +19,4 @@ class ClientTransport(Protocol):
     def send_ack(self, client: int, task: int) -> None: ...
     def send_refusal(self, client: int, task: int, reason: str) -> None: ...
     def expel(self, client: int, reason: str) -> None: ...
+    def dismiss(self, client: int, reason: str) -> None: ...

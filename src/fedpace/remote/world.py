@@ -43,7 +43,14 @@ from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.clock import RunClock
 from fedpace.remote.desk import REFUSED, SHUT_OUT, ReportDesk
 from fedpace.remote.inbox import Inbox
-from fedpace.remote.reports import ClientLost, ClientReady, ClientRecord, JoinRequest, Report
+from fedpace.remote.reports import (
+    ClientLost,
+    ClientReady,
+    ClientRecord,
+    DrainRequest,
+    JoinRequest,
+    Report,
+)
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
@@ -81,6 +88,7 @@ class RemoteWorld:
         self._inbox = Inbox(clock)
         self._due: deque[Event | Tick] = deque()
         self._ticks: list[float] = []
+        self._draining: set[int] = set()
 
     # For any thread
 
@@ -95,6 +103,14 @@ class RemoteWorld:
     def stop(self, reason: str) -> None:
         """Let the run end where it is, to be gone on with later."""
         self._inbox.stop(reason)
+
+    def drain(self, name: str) -> bool:
+        """Let a client end its tasks and leave; False: it is not here."""
+        for client, record in enumerate(self.clients):
+            if record.name == name and record.online:
+                self.put(DrainRequest(client))
+                return True
+        return False
 
     def wants(self, client: int, task: int) -> bool:
         """True while an update of this task may come from this client."""
@@ -277,13 +293,20 @@ class RemoteWorld:
                         answer.set_exception(error)
             case ClientReady():
                 self._come(stamp, report)
+            case DrainRequest(client=client):
+                self._draining.add(client)
+                self._leave_if_drained(client)
             case ClientLost(client=client, reason=reason):
                 self._time.release(client)
+                if client in self._draining:
+                    self._draining.discard(client)
+                    self._transport.dismiss(client, "an operator asked you to leave")
                 if self.clients[client].online:
                     log.info("%s has left: %s", self.clients[client].name, reason)
                     self._leave(stamp, client)
             case Profiled() | Arrived() | Failed():
                 self._due.extend(self.desk.hear(replace(report, at=self._time.time_of(stamp))))
+                self._leave_if_drained(report.client)
 
     def _come(self, stamp: float, came: ClientReady) -> None:
         client, record = came.client, self.clients[came.client]
@@ -324,6 +347,11 @@ class RemoteWorld:
                 self._due.append(Joined(0.0, client, record.samples, record.most))
         self._due.append(Started(0.0))
         log.info("the run begins")
+
+    def _leave_if_drained(self, client: int) -> None:
+        """Let a client go that has brought what it had; the policy hears of that first."""
+        if client in self._draining and not self.desk.is_busy(client):
+            self.put(ClientLost(client, "it was drained"))
 
     def _leave(self, stamp: float, client: int) -> None:
         self._due.extend(self.desk.leave(client, self._time.time_of(stamp)))

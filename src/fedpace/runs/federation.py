@@ -6,6 +6,7 @@ import logging
 import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,16 +14,21 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import grpc
 from grpc import aio
 
 from fedpace.core.errors import ConfigError, FedpaceError, PeerError, PolicyError
 from fedpace.learn.many.executor import one_thread
 from fedpace.learn.tasks.task import Task
+from fedpace.net import enrolment
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, check_address, why
+from fedpace.net.enrolment import open_channel, renew
 from fedpace.net.keys.gate import ClientKeys, Gate
+from fedpace.net.membership import Membership, MembershipStub, membership_handlers
 from fedpace.net.server import RunInfo, Server
-from fedpace.net.service import OPTIONS, SERVER_OPTIONS, Stub, handlers
+from fedpace.net.service import SERVER_OPTIONS, Stub, handlers
+from fedpace.net.sockets import ConnectionLimits, SocketWatch
 from fedpace.remote.reports import RunOver, RunStopped
 from fedpace.remote.torch_trainee import TorchTrainee
 from fedpace.remote.world import RemoteWorld
@@ -92,7 +98,7 @@ class _Endpoint:
 def check_exposure(address: str, gate: Gate) -> None:
     """Refuse to listen beyond this machine without proof of who is there."""
     host = address.rpartition(":")[0].strip("[]")
-    if gate.credentials() is None and not is_loopback(host):
+    if gate.how is None and not is_loopback(host):
         raise ConfigError(
             f"{address} can be reached from other machines, and without keys anybody can take part; "
             "make keys with `fedpace keys init`, listen on 127.0.0.1, or insist with --anywhere"
@@ -123,13 +129,21 @@ async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
     world = serving.connect(server)
     server.attach(world)
     server.standing = lambda: _standing(serving)
-    grpc_server = aio.server(options=[*SERVER_OPTIONS, *_KEEPALIVE, ("grpc.so_reuseport", 0)])
-    grpc_server.add_generic_rpc_handlers((handlers(server),))
+    limits = ConnectionLimits.fitting(config.serve, config.client_count)
+    grpc_server = aio.server(
+        options=[*SERVER_OPTIONS, *_KEEPALIVE, *limits.options(), ("grpc.so_reuseport", 0)]
+    )
     port = _listen(grpc_server, address, endpoint.gate)
+    sockets = SocketWatch(port, limits, time.monotonic)
+    server.on_admitted = sockets.proved
+    members = Membership(endpoint.gate, world, time.monotonic, sockets.proved)
+    grpc_server.add_generic_rpc_handlers((handlers(server), membership_handlers(members)))
     server.connections.expect(serving.begin())
     await grpc_server.start()
     helpers = [
         asyncio.create_task(server.connections.watch()),
+        asyncio.create_task(sockets.watch()),
+        asyncio.create_task(members.watch()),
         asyncio.create_task(_stop_when_set(world, endpoint.stop)),
     ]
     _on_signals(world.stop)
@@ -146,7 +160,11 @@ async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
             await asyncio.to_thread(serving.save)
         else:
             await asyncio.to_thread(serving.finish)
+        here = {one.name for one in server.connections if one.open}
         await server.connections.dismiss(reason)
+        if reason is not None:
+            away = {record.name for record in world.clients} - here
+            await _tell_late_ones(server, away, config.serve.linger_s, endpoint.stop)
     finally:
         world.close(RunStopped("the server has stopped"))
         for helper in helpers:
@@ -154,6 +172,20 @@ async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
         await grpc_server.stop(grace=1.0)
         serving.close()
     return reason is not None
+
+
+async def _tell_late_ones(
+    server: Server, away: set[str], most_s: float, stop: threading.Event | None
+) -> None:
+    """Wait for clients that were away when the run ended: they try again, and are told."""
+    until, asked = time.monotonic() + most_s, asyncio.Event()
+    _on_signals(lambda _: asked.set())
+    if away - server.told_over and most_s:
+        log.info("%d clients were away; they are told for up to %g s", len(away), most_s)
+    while away - server.told_over and time.monotonic() < until:
+        if asked.is_set() or (stop is not None and stop.is_set()):
+            break
+        await asyncio.sleep(0.05)
 
 
 def _listen(server: aio.Server, address: str, gate: Gate) -> int:
@@ -225,7 +257,14 @@ def join(
     if slower < 1:
         raise ConfigError(f"slower is {slower}; a machine can only be made slower, set it to 1 or more")
     trainee = TorchTrainee(task, configs.told_settings, device, slower, threads)
-    client = Client(check_address(address), name, trainee, keys, patience_s=patience_s)
+    client = Client(
+        check_address(address),
+        name,
+        trainee,
+        keys,
+        patience_s=patience_s,
+        most_model_bytes=trainee.most_model_bytes,
+    )
     return asyncio.run(_join(client))
 
 
@@ -241,22 +280,51 @@ async def _join(client: Client) -> str:
 
 async def ask_status(address: str, keys: ClientKeys | None) -> pb.StatusReply:
     """Ask a server how its run stands."""
-    options = list(OPTIONS)
-    channel = (
-        aio.insecure_channel(check_address(address), options=options)
-        if keys is None
-        else aio.secure_channel(check_address(address), keys.credentials(), options=options)
-    )
-    try:
+    async with open_channel(check_address(address), keys) as channel:
         metadata = () if keys is None else keys.metadata()
-        reply: pb.StatusReply = await Stub(channel).status(
-            pb.StatusRequest(), timeout=10, metadata=metadata
-        )
+        try:
+            reply: pb.StatusReply = await Stub(channel).status(
+                pb.StatusRequest(), timeout=10, metadata=metadata
+            )
+        except aio.AioRpcError as error:
+            raise PeerError(f"{address} does not answer: {why(error)}") from None
+        if keys is not None:
+            await renew(channel, keys)
         return reply
-    except aio.AioRpcError as error:
-        raise PeerError(f"{address} does not answer: {why(error)}") from None
-    finally:
-        await channel.close(None)
+
+
+async def give_order(address: str, keys: ClientKeys | None, order: pb.OperateRequest) -> str:
+    """Have an operator's order carried out; what the server says."""
+    async with open_channel(check_address(address), keys) as channel:
+        metadata = () if keys is None else keys.metadata()
+        try:
+            reply: pb.OperateReply = await MembershipStub(channel).operate(
+                order, timeout=20, metadata=metadata
+            )
+        except aio.AioRpcError as error:
+            said = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.FAILED_PRECONDITION}
+            text = str(error.details()) if error.code() in said else why(error)
+            raise PeerError(f"{address} does not do it: {text}") from None
+        if keys is not None:
+            await renew(channel, keys)
+        return reply.said
+
+
+def enrol(address: str, token: str, folder: str | Path, patience_s: float = 0.0) -> ClientKeys:
+    """Get keys with a join token, for a private key that is made here; a folder with keys stays.
+
+    patience_s: how long to try where no server answers.
+    """
+    until, pause_s = time.monotonic() + patience_s, 0.5
+    while True:
+        try:
+            return asyncio.run(enrolment.enrol(check_address(address), token, Path(folder)))
+        except enrolment.Unreachable as error:
+            if time.monotonic() + pause_s > until:
+                raise
+            log.warning("%s; trying again", error)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 15.0)
 
 
 def find_task(path: str, name: str) -> Task:

@@ -61,7 +61,8 @@ def task(name: str) -> "Task":
     shares = partition(data.train_y, config.clients, config.partition, config.seed)
     own = shares[int(name.rpartition("-")[2])]
     inputs, targets = whole.train
-    return replace(whole, train=(inputs[own], targets[own]))
+    # The whole's inputs are scaled already.
+    return replace(whole, train=(inputs[own], targets[own]), scale=None)
 
 
 class Broken(Exception):

@@ -4,7 +4,9 @@ import dataclasses
 
 from msgspec import structs
 
+from fedpace.core.commands import GLOBAL
 from fedpace.core.events import Arrived, Rates, TaskResult
+from fedpace.core.facts import Evaluated
 from fedpace.learn.train.job import Job
 
 RATES = Rates(1.0, 10, 0.5, 0.5)
@@ -29,6 +31,12 @@ def arrived(
     return Arrived(
         at=at, client=client, task=task, version=version, result=result, up_bytes=up_bytes, rates=rates
     )
+
+
+def evaluated(at, version, accuracy, loss=None, slot=GLOBAL):
+    """An Evaluated of a task that is tested by accuracy."""
+    values = {"accuracy": accuracy, "loss": loss}
+    return Evaluated(at, version, {name: one for name, one in values.items() if one is not None}, slot)
 
 
 def make_job(client, task, steps, full_steps, depth, batch_size, version=0, estimate=None, **more):

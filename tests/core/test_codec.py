@@ -125,7 +125,7 @@ messages = st.one_of(
     st.builds(Evaluate, whole, st.text()),
     st.builds(Note, st.text(), st.none() | whole),
     st.builds(Finish, st.text()),
-    st.builds(Evaluated, times, whole, finite, st.none() | finite, st.text()),
+    st.builds(Evaluated, times, whole, st.dictionaries(st.text(), finite), st.text()),
     st.builds(Spent, times, finite),
     st.builds(Ignored, times, st.text(), st.none() | whole, st.none() | whole),
     st.builds(Finished, times, st.text()),

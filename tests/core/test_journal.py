@@ -105,7 +105,7 @@ def test_a_journal_shorter_than_its_snapshot_is_refused(tmp_path):
         (lambda b: b"", "is empty"),
         (lambda b: b[:200], "line 1: not JSON"),
         (lambda b: b[:-20], "line 8: not JSON"),
-        (lambda b: b.replace(b'"format":2', b'"format":99'), "line 1: journal format 99"),
+        (lambda b: b.replace(b'"format":3', b'"format":99'), "line 1: journal format 99"),
         (
             lambda b: b.replace(b'"batch_size":20', b'"batch_size":-1'),
             "line 1: this is no Header.*batch_size is -1",
@@ -135,3 +135,20 @@ def test_events_come_before_the_commands_they_caused(tmp_path):
     kinds = [type(message).__name__ for message in read(written(tmp_path / "j.jsonl"))[1]]
     assert kinds == ["Joined", "Note"] * 3 + ["Finished"]
     assert Started not in kinds
+
+
+def test_a_journal_of_format_2_is_read_with_its_accuracies_and_losses(tmp_path):
+    with Journal(tmp_path / "journal.jsonl", HEADER) as journal:
+        journal.write(Finished(2.0, "done"))
+    text = (tmp_path / "journal.jsonl").read_text()
+    first, last = text.replace('"format":3', '"format":2').replace(',"metrics":[]', "").splitlines()
+    tests = [
+        '{"fact":"evaluated","at":0.0,"version":0,"accuracy":0.1,"loss":2.5,"slot":"global"}',
+        '{"fact":"evaluated","at":1.0,"version":1,"accuracy":0.5,"slot":"global"}',
+    ]
+    (tmp_path / "journal.jsonl").write_text("\n".join([first, *tests, last]) + "\n")
+    header, messages = read(tmp_path / "journal.jsonl")
+    assert [metric.name for metric in header.context.metrics] == ["accuracy", "loss"]
+    begin, later, _ = messages
+    assert (begin.metrics, later.metrics) == ({"accuracy": 0.1, "loss": 2.5}, {"accuracy": 0.5})
+    assert (begin.accuracy, begin.loss, later.loss) == (0.1, 2.5, None)

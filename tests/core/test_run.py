@@ -5,6 +5,7 @@ import pytest
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Aggregate, Finish, SetTimer
 from fedpace.core.errors import ConfigError, Diverged, PolicyError
+from fedpace.core.evaluation.metric import ACCURACY, LOSS
 from fedpace.core.events import Started, Timer
 from fedpace.core.facts import Evaluated, Finished, Spent
 from fedpace.core.journal import Memory
@@ -54,7 +55,7 @@ class Rising:
 
     def score(self):
         self.tests += 1
-        return self.tests / 10, 1.0
+        return {"accuracy": self.tests / 10, "loss": 1.0 / self.tests}
 
 
 class Falling:
@@ -64,7 +65,7 @@ class Falling:
         self.losses = iter(losses)
 
     def score(self):
-        return 0.5, next(self.losses)
+        return {"accuracy": 0.5, "loss": next(self.losses)}
 
 
 class Broke(Metronome):
@@ -87,7 +88,7 @@ def run(
         Explicit.build(settings, clients, 0), (10,) * clients, MODEL, learner or TimingOnly()
     )
     memory = Memory()
-    context = Context(0, clients, MODEL, 20, budget=budget or Budget())
+    context = Context(0, clients, MODEL, 20, budget=budget or Budget(), metrics=(ACCURACY, LOSS))
     session = Session(policy(NoSettings(), context), memory)
     reason = Run(
         session, world, scorer, evaluate or EvaluateSettings(), StopSettings(**stop), watches
@@ -248,7 +249,7 @@ def test_watches_hear_how_much_of_the_budget_is_used(budget, used):
         (lambda: run(target=0.5), "no end is set"),
         (lambda: StopSettings(rounds=0), "rounds is 0"),
         (lambda: StopSettings(hours=-1.0), "hours is -1.0"),
-        (lambda: StopSettings(rounds=1, target=80.0), "target is 80.0"),
+        (lambda: StopSettings(rounds=1, metric="loss"), "target is not set"),
         (lambda: EvaluateSettings(every_rounds=1, every_s=1.0), "both set"),
         (lambda: EvaluateSettings(every_s=0.0), "every_s is 0.0"),
     ],
@@ -301,7 +302,9 @@ class Script:
 
 def scripted(world, scorer=None, watches=(), **stop):
     memory = Memory()
-    session = Session(Metronome(NoSettings(), Context(0, 1, MODEL, 20)), memory)
+    session = Session(
+        Metronome(NoSettings(), Context(0, 1, MODEL, 20, metrics=(ACCURACY, LOSS))), memory
+    )
     run = Run(session, world, scorer, EvaluateSettings(), StopSettings(**stop), watches)
     return run.to_end(), memory.messages
 
@@ -319,3 +322,11 @@ def test_a_run_that_is_woken_looks_at_itself_and_tests_only_what_was_not():
     assert world.notes == ["acks"] * 3
     reason, _ = scripted(Script(Tick(5.0, test=False), Tick(6.0)), Rising(), rounds=9, target=0.1)
     assert reason == "the target accuracy 0.1 is reached"
+
+
+def test_a_target_may_be_of_any_metric_and_is_reached_in_its_direction():
+    reason, messages = run(scorer=Rising(), rounds=100, target=0.3, metric="loss")
+    assert reason == "the target loss 0.3 is reached"
+    assert messages[-2].metrics == {"accuracy": 0.4, "loss": 0.25}
+    with pytest.raises(ConfigError, match=r"there is no metric 'los' .did you mean 'loss'"):
+        run(scorer=Rising(), rounds=2, target=0.3, metric="los")

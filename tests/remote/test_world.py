@@ -8,8 +8,9 @@ import pytest
 from fedpace.core.books import Bookkeeper
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Train, Work
+from fedpace.core.evaluation.metric import ACCURACY
 from fedpace.core.events import Joined, Left, Started
-from fedpace.core.run import Standing, Tick
+from fedpace.core.run import MetricScore, Standing, Tick
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
@@ -128,9 +129,9 @@ def test_the_log_has_a_line_a_round_and_not_more_than_one_a_second(caplog):
     caplog.set_level("INFO", logger="fedpace.server")
     for count in range(1, 31):
         now[0] += 0.1
-        news(Standing(now[0], count, 0.5))
-        news(Standing(now[0], count, 0.5))
+        news(Standing(now[0], count, MetricScore(ACCURACY, 0.5)))
+        news(Standing(now[0], count, MetricScore(ACCURACY, 0.5)))
     lines = [record.getMessage() for record in caplog.records]
-    assert lines[0] == "round 1 at 0.1 s, accuracy 0.500"
+    assert lines[0] == "round 1 at 0.1 s, accuracy 50.0%"
     assert len(lines) == 3
-    assert news.accuracy == 0.5
+    assert news.tested.value == 0.5

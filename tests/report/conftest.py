@@ -8,6 +8,7 @@ import pytest
 
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command, Train, Work
+from fedpace.core.evaluation.metric import ACCURACY, LOSS
 from fedpace.core.events import Arrived, Event, Joined, Rates
 from fedpace.core.facts import Fact
 from fedpace.core.journal import Header, Memory
@@ -66,7 +67,7 @@ class Tale:
 def make_header(
     seed: int = 7, run: dict[str, Any] | None = None, budget: Budget | None = None
 ) -> Header:
-    context = Context(seed, 8, MODEL, 4, budget=budget or Budget())
+    context = Context(seed, 8, MODEL, 4, budget=budget or Budget(), metrics=(ACCURACY, LOSS))
     return Header("timelyfl", {"k": 2}, context, run or {}, "0.1.0")
 
 
@@ -86,10 +87,8 @@ def make_summary(**values: Any) -> Summary:
         "policy": "sync",
         "label": "sync",
         "seed": 0,
-        "accuracy": [],
-        "loss": [],
+        "metrics": (ACCURACY, LOSS),
         "money": None,
-        "accuracy_by_money": [],
         "empty_rounds": 0,
         "clients_per_round": [4, 4],
         "round_times": [10.0, 20.0],
@@ -108,7 +107,10 @@ def make_summary(**values: Any) -> Summary:
         "mean_depth": 3.0,
         "mean_depth_share": 1.0,
     }
-    merged = defaults | values
+    tracks = {name: values.pop(name, []) for name in ("accuracy", "loss", "accuracy_by_money")}
+    tested = {name: tracks[name] for name in ("accuracy", "loss") if tracks[name]}
+    paid = {"accuracy": tracks["accuracy_by_money"]} if tracks["accuracy_by_money"] else {}
+    merged = defaults | {"values": tested, "values_by_money": paid} | values
     return Summary(**merged, rounds=len(merged["clients_per_round"]))
 
 

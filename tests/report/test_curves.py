@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from fedpace.report.curves import accuracy_curve, clients_curve, participation_histogram, round_up, thin
+from fedpace.report.curves import clients_curve, metric_curve, participation_histogram, round_up, thin
 
 
 def test_seeds_are_averaged_by_their_last_evaluation_so_far(summary):
     early = summary(accuracy=[(0.0, 0.0), (2.0, 0.4)])
     late = summary(accuracy=[(1.0, 0.2), (3.0, 0.6)])
-    times, mean, low, high = accuracy_curve([early.accuracy, late.accuracy])
+    times, mean, low, high = metric_curve([early.accuracy, late.accuracy])
     assert times.tolist() == [1.0, 2.0, 3.0]
     assert mean == pytest.approx([0.1, 0.3, 0.5])
     assert low.tolist() == [0.0, 0.2, 0.4]
@@ -15,19 +15,19 @@ def test_seeds_are_averaged_by_their_last_evaluation_so_far(summary):
 
 
 def test_of_two_evaluations_at_one_time_the_later_counts(summary):
-    times, mean, *_ = accuracy_curve([[(0.0, 0.1), (5.0, 0.2), (5.0, 0.3)]])
+    times, mean, *_ = metric_curve([[(0.0, 0.1), (5.0, 0.2), (5.0, 0.3)]])
     assert (times.tolist(), mean.tolist()) == ([0.0, 5.0], [0.1, 0.3])
 
 
 def test_runs_without_evaluations_have_no_curve(summary):
-    assert accuracy_curve([summary().accuracy, summary().accuracy]) is None
-    assert accuracy_curve([summary(accuracy=[(0.0, 0.1)]).accuracy_by_money]) is None
+    assert metric_curve([summary().accuracy, summary().accuracy]) is None
+    assert metric_curve([summary(accuracy=[(0.0, 0.1)]).accuracy_by_money]) is None
 
 
 def test_the_curve_over_money_is_made_in_the_same_way(summary):
     cheap = summary(accuracy_by_money=[(0.0, 0.0), (2.0, 0.4), (2.0, 0.2)])
     dear = summary(accuracy_by_money=[(0.0, 0.2), (3.0, 0.6)])
-    money, mean, low, high = accuracy_curve([cheap.accuracy_by_money, dear.accuracy_by_money])
+    money, mean, low, high = metric_curve([cheap.accuracy_by_money, dear.accuracy_by_money])
     assert money.tolist() == [0.0, 2.0, 3.0]
     assert mean == pytest.approx([0.1, 0.2, 0.4])
     assert low.tolist() == [0.0, 0.2, 0.2]
@@ -36,7 +36,7 @@ def test_the_curve_over_money_is_made_in_the_same_way(summary):
 
 def test_many_evaluations_are_thinned_out_but_not_at_the_ends(summary):
     run = summary(accuracy=[(float(t), t / 5000) for t in range(5000)])
-    times, mean, *_ = accuracy_curve([run.accuracy], most_points=100)
+    times, mean, *_ = metric_curve([run.accuracy], most_points=100)
     assert (len(times), times[0], times[-1]) == (100, 0.0, 4999.0)
     assert mean == pytest.approx(times / 5000)
 

@@ -5,9 +5,12 @@ import pytest
 from msgspec.structs import replace
 
 from fedpace.core.commands import Aggregate, Cancel, Drop, Finish, Probe, SetTimer
+from fedpace.core.errors import ConfigError
+from fedpace.core.evaluation.metric import ACCURACY, LOSS, MetricInfo
 from fedpace.core.events import Failed, Left, Profiled, Rates, Started, Timer
-from fedpace.core.facts import Evaluated, Finished
-from fedpace.report.summary import Summary
+from fedpace.core.facts import Finished
+from fedpace.report.summary import Summary, chosen_metric
+from tests.messages import evaluated
 
 RATES = Rates(1.0, 1, 1.0, 1.0)
 
@@ -22,13 +25,13 @@ def synchronous(tale, train, arrived):
     """Two rounds of two clients; client 2 is in the second only, client 1 in the first only."""
     tale.join(0.0, 0, 1, 2)
     tale.on(Started(0.0), train(0, 1), train(1, 2))
-    tale.fact(Evaluated(0.0, 0, 0.1, 2.3))
+    tale.fact(evaluated(0.0, 0, 0.1, 2.3))
     tale.on(arrived(4.0, 0, 1))
     tale.on(arrived(10.0, 1, 2), Aggregate((1, 2), (1.0, 1.0)), train(2, 3, 1), train(0, 4, 1))
-    tale.fact(Evaluated(10.0, 1, 0.5, 1.5))
+    tale.fact(evaluated(10.0, 1, 0.5, 1.5))
     tale.on(arrived(15.0, 2, 3, 1))
     tale.on(arrived(20.0, 0, 4, 1), Aggregate((3, 4), (1.0, 1.0)), Finish("2 rounds"))
-    tale.fact(Evaluated(20.0, 2, 0.45, 1.6))
+    tale.fact(evaluated(20.0, 2, 0.45, 1.6))
     tale.fact(Finished(20.0, "2 rounds"))
     return tale.summary()
 
@@ -92,14 +95,14 @@ def bought(paid, train, arrived):
     """Two rounds; the second of two updates has used four of its ten samples."""
     paid.join(0.0, 0, 1)
     paid.on(Started(0.0), train(0, 1), train(1, 2))
-    paid.fact(Evaluated(0.0, 0, 0.1))
+    paid.fact(evaluated(0.0, 0, 0.1))
     paid.on(arrived(4.0, 0, 1), Aggregate((1,), (1.0,)), train(0, 3, 1))
-    paid.fact(Evaluated(4.0, 1, 0.5))
+    paid.fact(evaluated(4.0, 1, 0.5))
     paid.on(trained(arrived(5.0, 1, 2), 4))
-    paid.fact(Evaluated(6.0, 1, 0.5))
+    paid.fact(evaluated(6.0, 1, 0.5))
     paid.on(Left(7.0, 0))
     paid.on(Failed(7.0, 0, 3, "gone"), Aggregate((2,), (1.0,)), train(1, 4, 2))
-    paid.fact(Evaluated(7.0, 2, 0.6))
+    paid.fact(evaluated(7.0, 2, 0.6))
     return paid
 
 
@@ -130,12 +133,12 @@ def test_money_to_a_target_is_that_of_the_first_model_which_reaches_it(bought):
 def test_money_that_comes_back_was_needed_all_the_same(paid, train, arrived):
     paid.join(0.0, 0, 1)
     paid.on(Started(0.0), *(train(1, task) for task in (1, 2)), train(0, 3), Aggregate((), ()))
-    paid.fact(Evaluated(0.0, 1, 0.5))
+    paid.fact(evaluated(0.0, 1, 0.5))
     for task in (1, 2):
         paid.on(trained(arrived(1.0, 1, task), 0))
     paid.on(Timer(2.0, "late"))
     paid.on(arrived(3.0, 0, 3), Aggregate((3,), (1.0,)))
-    paid.fact(Evaluated(3.0, 2, 0.6))
+    paid.fact(evaluated(3.0, 2, 0.6))
     summary = paid.summary()
     assert [money for money, _ in summary.accuracy_by_money] == pytest.approx([5, 5])
     assert summary.money == pytest.approx(5)
@@ -258,7 +261,7 @@ def test_other_model_slots_make_no_rounds_but_their_own_staleness(tale, train, a
     tale.join(0.0, 0, 1)
     tale.on(Started(0.0), train(0, 1, slot="slow"), train(1, 2, slot="slow"))
     tale.on(arrived(1.0, 0, 1), Aggregate((1,), (1.0,), slot="slow"))
-    tale.fact(Evaluated(1.0, 1, 0.9, 0.1, slot="slow"))
+    tale.fact(evaluated(1.0, 1, 0.9, 0.1, slot="slow"))
     tale.on(arrived(2.0, 1, 2), Aggregate((2,), (1.0,)))
     result = tale.summary()
     assert result.rounds == 1
@@ -269,7 +272,7 @@ def test_other_model_slots_make_no_rounds_but_their_own_staleness(tale, train, a
 
 def test_a_run_that_breaks_off_has_no_reason_and_ends_with_its_last_time(tale):
     tale.join(3.0, 0)
-    tale.fact(Evaluated(5.0, 0, 0.1, 2.3))
+    tale.fact(evaluated(5.0, 0, 0.1, 2.3))
     result = tale.summary()
     assert (result.finished, result.end_s, result.idle_share) == (None, 5.0, 1.0)
 
@@ -300,3 +303,38 @@ def test_a_summary_becomes_json(synchronous, summary):
 @pytest.mark.parametrize(("run", "clock"), [({}, "virtual"), ({"clock": "real"}, "real")])
 def test_a_summary_knows_whose_clock_its_seconds_are_of(labelled, run, clock):
     assert Summary.of(labelled(run), []).clock == clock
+
+
+R2 = MetricInfo("r2")
+
+
+def test_best_and_targets_of_a_metric_go_by_its_direction(summary):
+    falling = [(0.0, 4.0), (5.0, 1.5), (9.0, 2.0)]
+    rising = [(0.0, -3.0), (5.0, 0.5), (9.0, 0.25)]
+    run = summary(
+        metrics=(LOSS, R2),
+        values={"loss": falling, "r2": rising},
+        money=1.0,
+        values_by_money={"loss": [(0.0, 4.0), (1.0, 1.5)]},
+    )
+    assert (run.main, run.metric(), run.best(), run.final()) == (LOSS, falling, 1.5, 2.0)
+    assert (run.best("r2"), run.final("r2")) == (0.5, 0.25)
+    assert (run.time_to(2.0), run.time_to(1.0), run.time_to(0.4, "r2")) == (5.0, None, 5.0)
+    assert run.money_to(2.0) == 1.0
+    assert (run.accuracy, run.best_accuracy) == ([], None)
+    with pytest.raises(ConfigError, match="there is no metric 'r3'"):
+        run.metric("r3")
+    record = json.loads(json.dumps(run.to_dict(), allow_nan=False))
+    assert record["best"] == {"loss": 1.5, "r2": 0.5}
+    assert record["values"]["r2"][0] == [0.0, -3.0]
+    assert record["metrics"][0] == {"name": "loss", "higher_is_better": False, "share": False}
+
+
+def test_a_report_is_about_the_main_metric_of_its_runs_or_a_named_one(summary):
+    tested = {"a": [summary(metrics=(R2, LOSS), values={"r2": [(0.0, 1.0)], "loss": [(0.0, 2.0)]})]}
+    assert chosen_metric(tested) == R2
+    assert chosen_metric(tested, "loss") == LOSS
+    assert chosen_metric({"a": [summary()]}) is None
+    with pytest.raises(ConfigError, match="there is no metric 'accuracy'"):
+        chosen_metric(tested, "accuracy")
+    assert chosen_metric({"a": [summary(accuracy=[(0.0, 0.5)])]}) == ACCURACY

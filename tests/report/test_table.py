@@ -4,6 +4,8 @@ import pytest
 from rich.console import Console
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.evaluation.metric import LOSS, MetricInfo
+from fedpace.report.collection import default_targets
 from fedpace.report.table import compare_table, markdown, target_costs
 
 
@@ -198,3 +200,35 @@ def test_the_caption_says_whose_clock_it_was(summary):
     assert "times are virtual." in markdown({"a": groups["a"]}, [0.7])
     assert "times are real." in markdown({"b": groups["b"]}, [0.7])
     assert "times are real and virtual." in markdown(groups, [0.7])
+
+
+def regression(summary, *best):
+    return {
+        f"policy {number}": [
+            summary(
+                metrics=(MetricInfo("r2"), LOSS),
+                values={"r2": [(0.0, -0.5), (60.0, one)], "loss": [(0.0, 1234.5), (60.0, 1000 * one)]},
+            )
+        ]
+        for number, one in enumerate(best)
+    }
+
+
+def test_a_task_without_accuracy_has_a_table_of_its_own_metrics(summary):
+    groups = regression(summary, 0.91234, 0.5)
+    text = markdown(groups, default_targets(groups))
+    _, _, head, _, first, second, *_ = text.splitlines()
+    assert head.startswith("| policy | r2 ≥ 0.6 (s) | r2 ≥ 0.8 (s) | best r2 | final r2 | final loss |")
+    assert first.startswith("| policy 0 | 60.0 (1.00x) | 60.0 (1.00x) | 0.9123 | 0.9123 | 912.3 |")
+    assert "n/a (0/1 reached)" in second
+    text = markdown(groups, (800.0,), "loss")
+    assert text.splitlines()[2].startswith(
+        "| policy | loss ≤ 800 (s) | best loss | final loss | final r2 |"
+    )
+
+
+def test_a_target_of_a_share_that_is_none_is_refused_and_others_may_be_anything(summary):
+    run = summary(accuracy=[(0.0, 0.9)])
+    with pytest.raises(ConfigError, match=r"target is 70.*set it in \(0, 1\]"):
+        markdown({"a": [run]}, (70,))
+    assert "r2 ≥ -3" in markdown(regression(summary, 0.5), (-3.0,))

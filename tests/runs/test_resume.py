@@ -14,16 +14,17 @@ from fedpace.core.session import Session
 from fedpace.remote.spool import Spool
 from fedpace.runs import resume
 from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, count_lines, retrace
+from tests.messages import evaluated
 from tests.runs.test_folder import HEADER
 
 MESSAGES = (
     Started(0.0),
     Aggregate((), ()),
-    Evaluated(0.0, 1, 0.5, 2.0),
+    evaluated(0.0, 1, 0.5, 2.0),
     Ignored(1.0, "timer end"),
     Timer(2.0, "end"),
     Measured(2.0, 1, (3.0, None)),
-    Evaluated(2.0, 2, 0.75),
+    evaluated(2.0, 2, 0.75),
 )
 
 
@@ -92,9 +93,9 @@ def test_a_line_that_is_not_written_again_can_be_passed_over(path):
 
 def test_what_was_measured_is_recalled_in_its_order(path):
     journal = RetracedJournal(path, 8, None)
-    assert journal.evaluated() == (0.5, 2.0)
+    assert journal.evaluated() == {"accuracy": 0.5, "loss": 2.0}
     assert journal.measured() == (3.0, None)
-    assert journal.evaluated() == (0.75, None)
+    assert journal.evaluated() == {"accuracy": 0.75}
     journal.close(complete=False)
 
 
@@ -249,7 +250,7 @@ def test_wherever_a_journal_ends_what_is_missing_and_what_is_not_answered_is_fou
     events = (Started(0.0), Measured(1.0, 1, (0.5, None)), Measured(3.0, 2, (0.5, None)))
     for event in events:
         session.handle(event)
-        session.record(Evaluated(event.at, 1, 0.5))
+        session.record(evaluated(event.at, 1, 0.5))
         session.record(Ignored(event.at + 1.0, "timer end"))
     journal.close(complete=False)
     whole = part(path).read_bytes().splitlines(keepends=True)

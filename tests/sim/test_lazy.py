@@ -249,7 +249,8 @@ def test_weights_are_kept_only_as_long_as_a_task_needs_them():
 
 def test_a_model_is_tested_once_however_often_it_is_asked_for():
     lazy, store, _ = learner()
-    assert lazy.score() == lazy.score() == lazy.evaluate(GLOBAL) == (0.5, 1.0)
+    assert lazy.score() == lazy.score() == {"accuracy": 0.5, "loss": 1.0}
+    assert lazy.evaluate(GLOBAL) == (0.5, 1.0)
     assert store.evaluations == 1
     lazy.aggregate(aggregate())
     lazy.score()
@@ -258,7 +259,7 @@ def test_a_model_is_tested_once_however_often_it_is_asked_for():
 
 class Remembered:
     def evaluated(self):
-        return 0.25, None
+        return {"accuracy": 0.25}
 
     def measured(self):
         return (7.0, 8.0)
@@ -278,7 +279,7 @@ def test_retracing_learns_nothing_and_then_goes_on_as_if_it_had():
     for step in steps:
         step(retraced)
     assert retraced.retracing
-    assert retraced.score() == (0.25, None)
+    assert retraced.score() == {"accuracy": 0.25}
     assert retraced.evaluate(GLOBAL) == (7.0, 8.0)
     retraced.load(original.state())
     assert not retraced.retracing

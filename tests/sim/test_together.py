@@ -47,7 +47,7 @@ def run(policy, out=None, workers=1, **train):
 def told(result):
     """What happened when; numbers that were tested are left out."""
     return [
-        encode(replace(message, accuracy=0.0, loss=0.0) if isinstance(message, Evaluated) else message)
+        encode(replace(message, metrics={}) if isinstance(message, Evaluated) else message)
         for message in result.journal
     ]
 

@@ -89,7 +89,8 @@ def serve(
         again = f"fedpace serve {config} --out {folder} --resume"
         typer.echo(f"stopped; go on with the same options and --resume: {again}")
         return
-    shared.show_report({label: [result.summary]}, folder, settings.compare.targets, settings.name)
+    aims = settings.compare
+    shared.show_report({label: [result.summary]}, folder, aims.targets, settings.name, aims.metric)
 
 
 def join(
@@ -240,9 +241,9 @@ def _importable(path: str) -> str:
 
 
 def _status_table(reply: Any) -> Group:
-    accuracy = f", accuracy {reply.accuracy:.3f}" if reply.HasField("accuracy") else ""
+    tested = f", {reply.tested}" if reply.tested else ""
     head = f"{reply.name}: {reply.policy}, {reply.state}, round {reply.round}, "
-    head += f"{reply.now_s:.0f} s{accuracy}"
+    head += f"{reply.now_s:.0f} s{tested}"
     columns = ("client", "state", "doing", "seen", "s a batch", "s down", "s up", "updates", "refused")
     table = Table(*columns, box=None)
     for one in reply.clients:

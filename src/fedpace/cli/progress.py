@@ -1,4 +1,4 @@
-"""Progress bars of runs: time of the run's clock, round, accuracy and rate."""
+"""Progress bars of runs: time of the run's clock, round, main metric and rate."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -59,9 +59,9 @@ class ProgressBars:
     def _state(self, bar: TaskID, standing: Standing) -> str:
         elapsed = self._progress.tasks[self._progress.task_ids.index(bar)].elapsed or 0.0
         rate = f"{standing.round / elapsed:.1f} rounds/s" if elapsed > 0.5 else ""
-        accuracy = "" if standing.accuracy is None else f"accuracy {100 * standing.accuracy:.1f}%"
+        tested = "" if standing.tested is None else standing.tested.text
         unit, unit_s = time_unit(standing.now_s)
-        parts = [f"{standing.now_s / unit_s:.1f} {unit}", f"round {standing.round}", accuracy, rate]
+        parts = [f"{standing.now_s / unit_s:.1f} {unit}", f"round {standing.round}", tested, rate]
         return "  ".join(part for part in parts if part)
 
     def __enter__(self) -> Self:

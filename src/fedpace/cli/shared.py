@@ -43,12 +43,16 @@ def _slug(name: str) -> str:
 
 
 def show_report(
-    groups: dict[str, list[Summary]], folder: Path, targets: Sequence[float], title: str | None
+    groups: dict[str, list[Summary]],
+    folder: Path,
+    targets: Sequence[float],
+    title: str | None,
+    metric: str | None = None,
 ) -> None:
     """Print and write the report of runs by label."""
     from fedpace.report.collection import write_report
 
-    write_report(groups, folder, targets, Console(), title)
+    write_report(groups, folder, targets, Console(), title, metric)
 
 
 def say(message: str) -> None:

@@ -91,7 +91,8 @@ def run(
             snapshot_every_s=snapshot_every,
             watches=(bars.of(label, stop),),
         )
-    shared.show_report({label: [result.summary]}, folder, settings.compare.targets, settings.name)
+    aims = settings.compare
+    shared.show_report({label: [result.summary]}, folder, aims.targets, settings.name, aims.metric)
     if result.summary.diverged is not None:
         shared.complain(f"{label}, seed {settings.seed}: {result.summary.finished}")
         raise typer.Exit(DIVERGED)
@@ -140,7 +141,8 @@ def compare(
             overwrite=overwrite,
             progress=bars.follow(settings),
         )
-    shared.show_report(found.groups, folder, settings.compare.targets, settings.name)
+    aims = settings.compare
+    shared.show_report(found.groups, folder, aims.targets, settings.name, aims.metric)
     if found.failed:
         for entry, error in found.failed.items():
             shared.complain(describe_failure(entry, error))
@@ -154,18 +156,25 @@ def compare(
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of one run or of several.")],
-    target: Annotated[list[float] | None, typer.Option(help="Accuracy whose time is shown.")] = None,
+    target: Annotated[
+        list[float] | None, typer.Option(help="Value of the metric whose time is shown.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What targets and figure are of [the main one].")
+    ] = None,
     first: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Labels in front; times are relative to the first."),
     ] = None,
 ) -> None:
-    """Table and figure (accuracy over time, clients a round, participation) from journals."""
+    """Table and figure (a metric over time, clients a round, participation) from journals."""
     from fedpace.report.collection import collect_runs, last_report_options
 
     before = last_report_options(folder)
     groups = collect_runs(folder, _names(first or "") or before.labels)
-    shared.show_report(groups, folder, target or before.targets, before.title)
+    same = metric in (None, before.metric)  # targets of another metric mean nothing for this one
+    targets = target or (before.targets if same else ())
+    shared.show_report(groups, folder, targets, before.title, metric or before.metric)
 
 
 def replay(

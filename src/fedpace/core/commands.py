@@ -173,7 +173,7 @@ class Measure(_Command, frozen=True):
 
 
 class Evaluate(_Command, frozen=True):
-    """Ask for (accuracy, loss) of a slot's current model."""
+    """Ask for (main metric, loss) of a slot's current model; `Context.metrics` says which one it is."""
 
     request: int
     slot: str = always(GLOBAL)

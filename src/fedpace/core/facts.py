@@ -1,6 +1,7 @@
 """Facts: lines that a runtime writes into the journal beside events and commands."""
 
 from fedpace.core.commands import GLOBAL
+from fedpace.core.evaluation.metric import ACCURACY_NAME, LOSS_NAME
 from fedpace.core.events import Record, always
 
 
@@ -9,13 +10,25 @@ class _Fact(Record, frozen=True, tag_field="fact", tag=str.lower):
 
 
 class Evaluated(_Fact, frozen=True):
-    """The model of a slot was tested on held-out data. loss: None where it is not finite."""
+    """The model of a slot was tested on held-out data.
+
+    metrics: values by name, the task's main metric first; one that is not finite is left out.
+    """
 
     at: float
     version: int
-    accuracy: float
-    loss: float | None = None
+    metrics: dict[str, float]
     slot: str = always(GLOBAL)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The value of the metric of that name; None where the task has none."""
+        return self.metrics.get(ACCURACY_NAME)
+
+    @property
+    def loss(self) -> float | None:
+        """The mean loss; None where it is not finite."""
+        return self.metrics.get(LOSS_NAME)
 
 
 class Spent(_Fact, frozen=True):

@@ -6,7 +6,7 @@ work carries the suffix `.part`; closing it renames it. Reading one back needs n
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,11 +14,14 @@ from fedpace.core import codec
 from fedpace.core.codec import Message
 from fedpace.core.commands import Command
 from fedpace.core.errors import JournalError
+from fedpace.core.evaluation.metric import ACCURACY, LOSS
 from fedpace.core.events import Event
 from fedpace.core.policy import Context, Policy
 from fedpace.core.session import Session
 
-FORMAT = 2
+FORMAT = 3
+READABLE = (2, FORMAT)
+"""Formats that can be read: in format 2 the tests of models had accuracy and loss alone."""
 JOURNAL = "journal.jsonl"
 """Name of the journal in the folder of a run."""
 _AT_ONCE = 256
@@ -137,7 +140,8 @@ def read(path: Path, unfinished: bool = False) -> tuple[Header, Iterator[Message
         header = _header(next(lines)[1], path)
     except StopIteration:
         raise JournalError(f"{path} is empty; the run wrote nothing") from None
-    return header, (_message(number, line, path) for number, line in lines)
+    upgrade = _upgraded if header.format < FORMAT else bytes
+    return header, (_message(number, upgrade(line), path) for number, line in lines)
 
 
 def replay(path: Path, policy: Policy[Any]) -> None:
@@ -176,11 +180,26 @@ def _lines(path: Path, unfinished: bool) -> Iterator[tuple[int, bytes]]:
 def _header(line: bytes, path: Path) -> Header:
     try:
         found = codec.decode_as(dict[str, Any], line).get("format")
-        if found != FORMAT:
-            raise JournalError(f"journal format {found!r}, but this version reads format {FORMAT}")
-        return codec.decode_as(Header, line)
+        if found not in READABLE:
+            formats = " and ".join(map(str, READABLE))
+            raise JournalError(f"journal format {found!r}, but this version reads formats {formats}")
+        header = codec.decode_as(Header, line)
+        if header.format < FORMAT:
+            context = replace(header.context, metrics=(ACCURACY, LOSS))
+            header = replace(header, context=context)
+        return header
     except JournalError as error:
         raise JournalError(f"{path}, line 1: {error}") from error
+
+
+def _upgraded(line: bytes) -> bytes:
+    """A line of format 2 as it is written today."""
+    if not line.startswith(b'{"fact":"evaluated"'):
+        return line
+    values = codec.decode_as(dict[str, Any], line)
+    old = (ACCURACY.name, LOSS.name)
+    values["metrics"] = {name: values.pop(name) for name in old if name in values}
+    return codec.encode(values) + b"\n"
 
 
 def _message(number: int, line: bytes, path: Path) -> Message:

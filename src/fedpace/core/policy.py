@@ -15,6 +15,7 @@ from fedpace.core.books import Books
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command, Measurement, Work
 from fedpace.core.errors import Checked, Count, NonNegative, PolicyError, Positive
+from fedpace.core.evaluation.metric import MetricInfo
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Measured, Profiled, Started, Timer
 from fedpace.core.model import ModelProfile
 from fedpace.core.random import keyed as seeds
@@ -35,7 +36,8 @@ class Context(Checked):
     clients: size of the fleet; batch_size, epochs, steps: the run's local training defaults, steps
     (batches) instead of epochs where they are set;
     slack: share added to deadlines, 0 in simulation, some percent on real networks;
-    lr, decay: of local training, see `step_size`; budget: what the run may take, and what things cost.
+    lr, decay: of local training, see `step_size`; budget: what the run may take, and what things cost;
+    metrics: what models are tested by, the main one first, the loss among them; timing-only: none.
     """
 
     seed: int
@@ -48,6 +50,7 @@ class Context(Checked):
     lr: Positive = 0.05
     decay: NonNegative = 0.0
     budget: Budget = field(default_factory=Budget)
+    metrics: tuple[MetricInfo, ...] = ()
 
     def _check_rest(self) -> None:
         self.budget.check(self.clients)

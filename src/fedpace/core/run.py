@@ -4,13 +4,15 @@ The same for both clocks: a world tells what happens, in virtual time at once, i
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Protocol
 
 from fedpace.core.books import Books
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command
-from fedpace.core.errors import Checked, ConfigError, Count, Diverged, Fraction, PolicyError, Positive
+from fedpace.core.errors import Checked, ConfigError, Count, Diverged, PolicyError, Positive
+from fedpace.core.evaluation.metric import ACCURACY_NAME, LOSS, MetricInfo, find_metric
 from fedpace.core.events import Event
 from fedpace.core.facts import Evaluated
 from fedpace.core.session import Session
@@ -41,7 +43,14 @@ class StopSettings(Checked):
         Count | None, "end after this many rounds (aggregations); 100 where nothing sets an end"
     ] = None
     hours: Annotated[Positive | None, "end after this many hours of the run's clock"] = None
-    target: Annotated[Fraction | None, "end when the tested accuracy reaches this, in 0..1"] = None
+    target: Annotated[
+        float | None, "end when a test is as good as this; shares, as accuracy is, in 0..1"
+    ] = None
+    metric: Annotated[str | None, "metric that target is of; default: the task's main one"] = None
+
+    def _check_rest(self) -> None:
+        if self.metric is not None and self.target is None:
+            raise ConfigError(f"metric is {self.metric!r}, but target is not set; set both or neither")
 
     def with_an_end(self, budget: Budget) -> "StopSettings":
         """The rules; where neither they nor the budget set an end, 100 rounds."""
@@ -82,25 +91,43 @@ class World(Protocol):
 
 
 class Scorer(Protocol):
-    """Tests the global model; None of it in timing-only runs."""
+    """Tests the global model: values by metric; None of it in timing-only runs."""
 
-    def score(self) -> tuple[float, float | None]: ...
+    def score(self) -> Mapping[str, float]: ...
+
+
+class MetricScore(NamedTuple):
+    """The value of a task's main metric."""
+
+    metric: MetricInfo
+    value: float
+
+    @property
+    def text(self) -> str:
+        """Name and value, as people read them."""
+        return self.metric.text(self.value)
 
 
 class Standing(NamedTuple):
     """Progress of a run; a tuple, since one is made at every event.
 
-    accuracy: the last one tested; settled: no answer to the policy is due now, nor was one cut short
-    by the end of the money. used: how much of its budget, of time or of money, the run has used, 0..1;
-    1 if it ends here. over: it does.
+    tested: the last score of the main metric; settled: no answer to the policy is due now, nor was one
+    cut short by the end of the money. used: how much of its budget, of time or of money, the run has
+    used, 0..1; 1 if it ends here. over: it does.
     """
 
     now_s: float
     round: int
-    accuracy: float | None
+    tested: MetricScore | None
     settled: bool = True
     used: float = 0.0
     over: bool = False
+
+    @property
+    def accuracy(self) -> float | None:
+        """The last accuracy, where that is the main metric."""
+        known = self.tested is not None and self.tested.metric.name == ACCURACY_NAME
+        return self.tested.value if known and self.tested is not None else None
 
 
 class Watch(Protocol):
@@ -135,7 +162,10 @@ class Run:
         self._stop = stop.with_an_end(self._budget)
         self._watches = watches
         self._round = 0
-        self._accuracy: float | None = None
+        self._metrics = session.policy.context.metrics
+        self._aim = self._find_aim()
+        self._scores: dict[str, float] = {}
+        self._tested: MetricScore | None = None
         self._tested_round = -1
         self._loss_known = False
         """Whether the tested loss is finite: one that never was says nothing."""
@@ -201,6 +231,12 @@ class Run:
             if reason is not None:
                 return self._finish(at, reason)
 
+    def _find_aim(self) -> MetricInfo | None:
+        """The metric of the target; None where there is no target, or nothing is tested."""
+        if self._stop.target is None or self._scorer is None:
+            return None
+        return find_metric(self._metrics, self._stop.metric, "stop.metric")
+
     def _time_limit(self) -> tuple[float, str]:
         """Until when the run may last, and what is said then."""
         hours, budget_s = self._stop.hours, self._budget.time_s
@@ -213,7 +249,7 @@ class Run:
         used = 1.0 if over else self._used(at) if self._limited else 0.0
         settled = self._world.settled and self._session.broke is None
         # As Standing(...), in half its time.
-        standing = tuple.__new__(Standing, (at, self._round, self._accuracy, settled, used, over))
+        standing = tuple.__new__(Standing, (at, self._round, self._tested, settled, used, over))
         for watch in self._watches:
             watch(standing)
 
@@ -247,13 +283,17 @@ class Run:
     def _test(self, at: float) -> None:
         if self._scorer is None:
             return
-        self._accuracy, loss = self._scorer.score()
-        known_loss = loss if loss is not None and math.isfinite(loss) else None
+        self._scores = {
+            name: value for name, value in self._scorer.score().items() if math.isfinite(value)
+        }
+        main = self._metrics[0] if self._metrics else LOSS
+        value, known_loss = self._scores.get(main.name), self._scores.get(LOSS.name)
+        self._tested = None if value is None else MetricScore(main, value)
         self._tested_round = self._round
         if known_loss is None and self._loss_known:
             self._diverged = "the tested loss is not finite; try a smaller learning rate"
         self._loss_known = known_loss is not None
-        self._session.record(Evaluated(at, self._round, self._accuracy, known_loss))
+        self._session.record(Evaluated(at, self._round, self._scores))
 
     def _reason(self) -> str | None:
         if self._diverged is not None:
@@ -262,12 +302,10 @@ class Run:
             return f"the policy is done: {self._session.finished}"
         if self._stop.rounds is not None and self._round >= self._stop.rounds:
             return f"{self._stop.rounds} rounds are over"
-        if (
-            self._stop.target is not None
-            and self._accuracy is not None
-            and self._accuracy >= self._stop.target
-        ):
-            return f"the target accuracy {self._stop.target:g} is reached"
+        if self._aim is not None and self._stop.target is not None:
+            value = self._scores.get(self._aim.name)
+            if value is not None and self._aim.reaches(value, self._stop.target):
+                return f"the target {self._aim.name} {self._stop.target:g} is reached"
         if self._only_money and self._session.broke is None:
             if self._session.books.ledger.spent != self._spent:
                 self._spent, self._spent_round = self._session.books.ledger.spent, self._round

@@ -243,13 +243,13 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "policy", "state", "round", "now_s", "accuracy", "clients", "own_only", "warnings")
+    __slots__ = ("name", "policy", "state", "round", "now_s", "tested", "clients", "own_only", "warnings")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     NOW_S_FIELD_NUMBER: _ClassVar[int]
-    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    TESTED_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     OWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
@@ -258,11 +258,11 @@ class StatusReply(_message.Message):
     state: str
     round: int
     now_s: float
-    accuracy: float
+    tested: str
     clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
     own_only: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., accuracy: _Optional[float] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., own_only: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., tested: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., own_only: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
     __slots__ = ("name", "client", "state", "doing", "last_seen_s", "batch_s", "up_s", "updates", "refused", "down_s", "keys_end")

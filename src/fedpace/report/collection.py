@@ -1,6 +1,7 @@
 """The report of a folder: every journal in it, grouped by label, as table, figure and JSON."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from rich.console import Console
 from fedpace.core.errors import JournalError
 from fedpace.core.host import write_whole
 from fedpace.core.journal import JOURNAL, part_path
-from fedpace.report.summary import Groups, Summary, summarise
+from fedpace.report.summary import Groups, Summary, chosen_metric, summarise
 from fedpace.report.table import compare_table, markdown
 
 MOST_LABELS = 7
@@ -58,20 +59,28 @@ def _find_journals(folder: Path) -> list[Path]:
 
 
 def write_report(
-    groups: Groups, folder: Path, targets: Sequence[float], console: Console, title: str | None = None
+    groups: Groups,
+    folder: Path,
+    targets: Sequence[float],
+    console: Console,
+    title: str | None = None,
+    metric: str | None = None,
 ) -> None:
-    """Print the table; write report.md, report.json and the figure into the folder."""
-    targets = targets or default_targets(groups)
-    console.print(compare_table(groups, targets))
-    write_whole(folder / "report.md", markdown(groups, targets))
+    """Print the table; write report.md, report.json and the figure into the folder.
+
+    metric: what targets and figure are of, by default the main one.
+    """
+    targets = targets or default_targets(groups, metric)
+    console.print(compare_table(groups, targets, metric))
+    write_whole(folder / "report.md", markdown(groups, targets, metric))
     runs = {label: [run.to_dict() for run in runs] for label, runs in groups.items()}
-    values = {"title": title, "targets": list(targets), "runs": runs}
+    values = {"title": title, "metric": metric, "targets": list(targets), "runs": runs}
     write_whole(folder / "report.json", json.dumps(values, indent=1))
     paths = [folder / "report.md", folder / "report.json"]
     if len(groups) <= MOST_LABELS:
         from fedpace.report.figures import draw_comparison  # matplotlib takes a second to import
 
-        paths += draw_comparison(groups, folder / "figure", title)
+        paths += draw_comparison(groups, folder / "figure", title, metric)
     else:
         console.print(f"no figure: more than {MOST_LABELS} labels cannot be told apart in one")
     for path in paths:
@@ -80,28 +89,43 @@ def write_report(
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Title, targets and order of labels of a report."""
+    """Title, targets, order of labels and metric of a report."""
 
     title: str | None = None
     targets: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
+    metric: str | None = None
 
 
 def last_report_options(folder: Path) -> ReportOptions:
     """Options of the folder's report.json; none where there is no such file to read."""
     try:
         values = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        return ReportOptions(values["title"], tuple(values["targets"]), tuple(values["runs"]))
+        targets, labels = tuple(values["targets"]), tuple(values["runs"])
+        return ReportOptions(values["title"], targets, labels, values.get("metric"))
     except (OSError, ValueError, KeyError, TypeError):
         return ReportOptions()
 
 
-def default_targets(groups: Groups) -> tuple[float, ...]:
-    """Two round accuracies that most runs reach: 80% and 95% of the median of their best."""
-    best = sorted(
-        run.best_accuracy for runs in groups.values() for run in runs if run.best_accuracy is not None
-    )
-    if not best:
+def default_targets(groups: Groups, metric: str | None = None) -> tuple[float, ...]:
+    """Two round targets that most runs reach.
+
+    Of a share 80% and 95% of the median of their best; of others so much of the way from the first
+    test to the best.
+    """
+    info = chosen_metric(groups, metric)
+    tested = [run for runs in groups.values() for run in runs if info and run.values.get(info.name)]
+    if info is None or not tested:
         return ()
-    middle = best[len(best) // 2]
-    return tuple(sorted({round(share * middle * 20) / 20 for share in (0.8, 0.95)} - {0.0}))
+    best = _middle([value for run in tested if (value := run.best(info.name)) is not None])
+    if info.share and info.higher_is_better:
+        return tuple(sorted({round(share * best * 20) / 20 for share in (0.8, 0.95)} - {0.0}))
+    first = _middle([run.metric(info.name)[0][1] for run in tested])
+    # Two digits of the way, so that targets are short and differ.
+    step = 10.0 ** (math.floor(math.log10(abs(best - first))) - 1) if best != first else 1.0
+    aims = {round(round((first + share * (best - first)) / step) * step, 12) for share in (0.8, 0.95)}
+    return tuple(sorted(aims, reverse=not info.higher_is_better)) if best != first else ()
+
+
+def _middle(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -8,13 +8,11 @@ import numpy as np
 from fedpace.report.summary import Summary
 
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Times or money, then mean, lowest and highest accuracy."""
+"""Times or money, then mean, lowest and highest value."""
 
 
-def accuracy_curve(
-    runs: Iterable[Sequence[tuple[float, float]]], most_points: int = 800
-) -> Curve | None:
-    """Accuracy over seconds or money, from the pairs of every run; None where no run has any.
+def metric_curve(runs: Iterable[Sequence[tuple[float, float]]], most_points: int = 800) -> Curve | None:
+    """A metric over seconds or money, from the pairs of every run; None where no run has any.
 
     At each time a run has the value of its last evaluation so far, also after its own end. The curve
     begins when every run has a value.

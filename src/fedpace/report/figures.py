@@ -1,10 +1,11 @@
-"""The figure of a comparison (accuracy over time, clients a round, participation), and the look of all.
+"""The figure of a comparison (a metric over time, clients a round, participation), and the look of all.
 
-Where anything has a price, accuracy over money as well.
+Where anything has a price, the metric over money as well.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,26 @@ from fedpace.report.panels import (
     FAINT,
     INK,
     Colours,
-    accuracy_panel,
     clients_panel,
+    metric_panel,
     money_panel,
     participation_panel,
 )
-from fedpace.report.summary import Groups
+from fedpace.report.summary import Groups, chosen_metric
 
+Panel = Callable[[Axes, Groups, Colours], None]
 _BELOW: dict[str, Any] = {"x": 0.99, "ha": "right", "fontsize": 8.5, "color": FAINT}
 # Okabe and Ito: told apart also by people who do not see all colours.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
 
-def draw_comparison(groups: Groups, path_stem: Path, title: str | None = None) -> list[Path]:
-    """Draw the runs of each label (one run a seed) to `path_stem`.png and .svg; their paths."""
+def draw_comparison(
+    groups: Groups, path_stem: Path, title: str | None = None, metric: str | None = None
+) -> list[Path]:
+    """Draw the runs of each label (one run a seed) to `path_stem`.png and .svg; their paths.
+
+    metric: what is drawn over time, by default the main one.
+    """
     if not groups:
         raise ConfigError("there are no runs to draw; give at least one label with its summaries")
     for label, runs in groups.items():
@@ -47,16 +54,19 @@ def draw_comparison(groups: Groups, path_stem: Path, title: str | None = None) -
             "draw them in several figures"
         )
     colours = dict(zip(groups, COLOURS, strict=False))
+    info = chosen_metric(groups, metric)
+    over_time: Panel = partial(metric_panel, metric=info)
+    over_money: Panel = partial(money_panel, metric=info)
     with matplotlib.rc_context(style()):
         layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06, wspace=0.03)
         height = 4.5 if title else 4.2
         drawing = Figure(figsize=(11.6, height), layout=layout, facecolor="white")
         if any(run.money is not None for runs in groups.values() for run in runs):
             drawing.set_figheight(height + 3.4)
-            panels = [accuracy_panel, money_panel, clients_panel, participation_panel]
+            panels = [over_time, over_money, clients_panel, participation_panel]
             places = drawing.subplots(2, 2).ravel()
         else:
-            panels = [accuracy_panel, clients_panel, participation_panel]
+            panels = [over_time, clients_panel, participation_panel]
             places = drawing.subplots(1, 3, width_ratios=(1.25, 1, 1))
         for letter, axes, panel in zip("abcd", places, panels, strict=False):
             panel(axes, groups, colours)
@@ -87,11 +97,11 @@ def _legend(drawing: Figure, colours: Colours, title: str | None) -> None:
 def _note(drawing: Figure, groups: Groups, panels: int) -> None:
     """Explain below the figure what strong and faint lines are."""
     seeds = {len(runs) for runs in groups.values()}
-    clients, accuracy = ("(b)", "(a)") if panels == 3 else ("(c)", "(a, b)")
+    clients, tests = ("(b)", "(a)") if panels == 3 else ("(c)", "(a, b)")
     note = f"{clients} running mean; faint: single rounds"
-    if max(seeds) > 1 and any(run.accuracy for runs in groups.values() for run in runs):
+    if max(seeds) > 1 and any(run.values for runs in groups.values() for run in runs):
         count = f"{max(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-        note = f"{accuracy} mean over {count} seeds; band: lowest to highest     {note}"
+        note = f"{tests} mean over {count} seeds; band: lowest to highest     {note}"
     drawing.supxlabel(note, **_BELOW)
 
 

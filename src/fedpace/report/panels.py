@@ -1,20 +1,21 @@
 """The panels of the figure. Only figures.py uses this."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
+from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.curves import (
     Curve,
-    accuracy_curve,
     clients_curve,
+    metric_curve,
     participation_histogram,
     round_up,
     thin,
 )
-from fedpace.report.summary import Groups
+from fedpace.report.summary import Groups, Summary, Track
 from fedpace.report.units import time_unit
 
 INK, FAINT = "#333333", "#8a8a8a"
@@ -22,44 +23,59 @@ INK, FAINT = "#333333", "#8a8a8a"
 Colours = Mapping[str, str]
 
 
-def accuracy_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
-    """Accuracy over time: mean over seeds, band from lowest to highest."""
-    axes.set_title("Accuracy over time")
-    curves = {label: accuracy_curve(run.accuracy for run in runs) for label, runs in groups.items()}
+def metric_panel(axes: Axes, groups: Groups, colours: Colours, metric: MetricInfo | None) -> None:
+    """A metric over time: mean over seeds, band from lowest to highest."""
+    axes.set_title(f"{_title(metric)} over time")
+    curves = _curves(groups, metric, lambda run: run.values)
     longest_s = max((curve[0][-1] for curve in curves.values() if curve is not None), default=0.0)
     unit, unit_s = time_unit(longest_s)
     clocks = {run.clock for runs in groups.values() for run in runs}
-    _accuracy(axes, curves, colours, unit_s, "virtual time" if clocks == {"virtual"} else "time", unit)
+    what = "virtual time" if clocks == {"virtual"} else "time"
+    _draw_metric(axes, curves, colours, metric, unit_s, what, unit)
 
 
-def money_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
-    """Accuracy over the money that it took, drawn in the same way."""
-    axes.set_title("Accuracy over money")
-    curves = {
-        label: accuracy_curve(run.accuracy_by_money for run in runs) for label, runs in groups.items()
+def money_panel(axes: Axes, groups: Groups, colours: Colours, metric: MetricInfo | None) -> None:
+    """A metric over the money that it took, drawn in the same way."""
+    axes.set_title(f"{_title(metric)} over money")
+    curves = _curves(groups, metric, lambda run: run.values_by_money)
+    _draw_metric(axes, curves, colours, metric, 1.0, "money")
+
+
+def _title(metric: MetricInfo | None) -> str:
+    name = ACCURACY.name if metric is None else metric.name
+    return name[:1].upper() + name[1:]
+
+
+def _curves(
+    groups: Groups, metric: MetricInfo | None, pick: Callable[[Summary], dict[str, Track]]
+) -> dict[str, Curve | None]:
+    name = "" if metric is None else metric.name
+    return {
+        label: metric_curve(pick(run).get(name, []) for run in runs) for label, runs in groups.items()
     }
-    _accuracy(axes, curves, colours, 1.0, "money")
 
 
-def _accuracy(
+def _draw_metric(
     axes: Axes,
     curves: Mapping[str, Curve | None],
     colours: Colours,
+    metric: MetricInfo | None,
     per: float,
     what: str,
     unit: str = "",
 ) -> None:
-    """Accuracy over what it took, in units of `per`."""
+    """A metric over what it took, in units of `per`; shares in percent."""
     drawn = {label: curve for label, curve in curves.items() if curve is not None}
-    if not drawn:
+    if metric is None or not drawn:
         _say(axes, "timing only", "no accuracy was measured")
         return
+    times = 100 if metric.share else 1
     for label, (taken, mean, low, high) in drawn.items():
         if (high > low).any():
             axes.fill_between(
-                taken / per, 100 * low, 100 * high, color=colours[label], alpha=0.18, linewidth=0
+                taken / per, times * low, times * high, color=colours[label], alpha=0.18, linewidth=0
             )
-        _line(axes, taken / per, 100 * mean, colours[label])
+        _line(axes, taken / per, times * mean, colours[label])
     ends = [taken[-1] for taken, *_ in drawn.values()]
     starts = [taken[taken > 0][0] for taken, *_ in drawn.values() if (taken > 0).any()]
     # On a linear axis a policy that takes several times as much leaves the others no room.
@@ -71,9 +87,22 @@ def _accuracy(
     else:
         axes.set_xlim(left=0)
     notes = ", ".join(note for note in (unit, "log scale" if log else "") if note)
-    axes.set(xlabel=f"{what} ({notes})" if notes else what, ylabel="test accuracy (%)")
-    bottom, top = axes.get_ylim()
-    axes.set_ylim(max(bottom, 0), min(top, 100))
+    axes.set(xlabel=f"{what} ({notes})" if notes else what, ylabel=_value_label(axes, metric, drawn))
+
+
+def _value_label(axes: Axes, metric: MetricInfo, drawn: Mapping[str, Curve]) -> str:
+    """Scale the y axis for a metric; its label, with the direction where it is not the usual one."""
+    better = "" if metric.higher_is_better else "lower is better"
+    if metric.share:
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(max(bottom, 0), min(top, 100))
+        return f"test {metric.name} (%{', ' + better if better else ''})"
+    least = min(float(low.min()) for _, _, low, _ in drawn.values())
+    most = max(float(high.max()) for *_, high in drawn.values())
+    if not metric.higher_is_better and least > 0 and most >= 50 * least:
+        axes.set_yscale("log")  # or an early model that was far off leaves the rest no room
+        better += ", log scale"
+    return f"test {metric.name}{' (' + better + ')' if better else ''}"
 
 
 def clients_panel(axes: Axes, groups: Groups, colours: Colours) -> None:

@@ -2,27 +2,32 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 from fedpace.core.codec import Message
 from fedpace.core.errors import JournalError
+from fedpace.core.evaluation.metric import ACCURACY, LOSS, MetricInfo, find_metric
+from fedpace.core.facts import Evaluated
 from fedpace.core.journal import Header, read
 from fedpace.report.tally import Tally
+
+Track = list[tuple[float, float]]
+"""(time or money, value) of tests, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The numbers of one run. Shares and accuracies lie in [0, 1]; rounds are of slot "global".
+    """The numbers of one run. Shares lie in [0, 1]; rounds are of slot "global".
 
     clock: virtual or real; seconds are of it. speeds: what compute times mean, "per sample", "by
     operations" or "measured".
     label: how people call the run, from the header's run settings, else the policy's name.
-    accuracy, loss: (time_s, value) of every evaluation of slot "global"; a loss that was not finite
-    is left out.
-    money: what the run has cost, None where nothing has a price; accuracy_by_money: (money, value) of
-    every evaluation, money being the smallest budget with which the run makes that model.
+    metrics: what models were tested by, the main one first; none where nothing was to be tested.
+    values: metric -> (time_s, value) of every evaluation of slot "global"; what was not finite is left
+    out. money: what the run has cost, None where nothing has a price; values_by_money: metric ->
+    (money, value), money being the smallest budget with which the run makes that model.
     clients_per_round: updates in each round; round_times: when each round was aggregated.
     participation: client -> rounds it was aggregated in / rounds, for everyone who ever joined.
     finished: why the run ended, None for one that is not over; end_s: when, or how far it is.
@@ -39,10 +44,10 @@ class Summary:
     policy: str
     label: str
     seed: int
-    accuracy: list[tuple[float, float]]
-    loss: list[tuple[float, float]]
+    metrics: tuple[MetricInfo, ...]
+    values: dict[str, Track]
     money: float | None
-    accuracy_by_money: list[tuple[float, float]]
+    values_by_money: dict[str, Track]
     rounds: int
     empty_rounds: int
     clients_per_round: list[int]
@@ -85,15 +90,12 @@ class Summary:
             policy=header.policy,
             label=label if isinstance(label, str) and label else header.policy,
             seed=header.context.seed,
-            accuracy=[(fact.at, fact.accuracy) for fact in tally.evaluations],
-            loss=[(fact.at, fact.loss) for fact in tally.evaluations if fact.loss is not None],
+            metrics=header.context.metrics,
+            values=_tracks([fact.at for fact in tally.evaluations], tally.evaluations),
             money=tally.books.ledger.spent if tally.books.ledger.charges else None,
-            accuracy_by_money=[
-                (money, fact.accuracy)
-                for money, fact in zip(tally.evaluated_money, tally.evaluations, strict=True)
-            ]
+            values_by_money=_tracks(tally.evaluated_money, tally.evaluations)
             if tally.books.ledger.charges
-            else [],
+            else {},
             rounds=rounds,
             empty_rounds=tally.clients_per_round.count(0),
             clients_per_round=list(tally.clients_per_round),
@@ -119,17 +121,56 @@ class Summary:
             unfinished=tally.unfinished + len(tally.books.open),
         )
 
-    def time_to(self, target: float) -> float | None:
-        """Time of the first evaluation with at least this accuracy, in seconds; None for never."""
-        return next((at for at, accuracy in self.accuracy if accuracy >= target), None)
+    @property
+    def main(self) -> MetricInfo:
+        """The metric that is meant where none is named; the loss where nothing was to be tested."""
+        return self.metrics[0] if self.metrics else LOSS
 
-    def money_to(self, target: float) -> float | None:
-        """Money that a run needs for this accuracy; None for never, or where nothing has a price."""
-        return next((spent for spent, accuracy in self.accuracy_by_money if accuracy >= target), None)
+    def metric(self, name: str | None = None) -> Track:
+        """(time_s, value) of a metric, by default of the main one; ConfigError for one there is not."""
+        return self.values.get(self._found(name).name, [])
+
+    def best(self, name: str | None = None) -> float | None:
+        """The best tested value of a metric by its direction, by default of the main one."""
+        return self._found(name).best(value for _, value in self.metric(name))
+
+    def final(self, name: str | None = None) -> float | None:
+        """The last tested value of a metric, by default of the main one."""
+        track = self.metric(name)
+        return track[-1][1] if track else None
+
+    def time_to(self, target: float, metric: str | None = None) -> float | None:
+        """Time of the first evaluation that is as good as this, in seconds; None for never."""
+        return self._first(self.values, target, metric)
+
+    def money_to(self, target: float, metric: str | None = None) -> float | None:
+        """Money that a run needs for this; None for never, or where nothing has a price."""
+        return self._first(self.values_by_money, target, metric)
+
+    def _first(self, tracks: dict[str, Track], target: float, name: str | None) -> float | None:
+        info = self._found(name)
+        track = tracks.get(info.name, [])
+        return next((at for at, value in track if info.reaches(value, target)), None)
+
+    def _found(self, name: str | None) -> MetricInfo:
+        return self.main if name is None else find_metric(self.metrics, name, "metric")
+
+    @property
+    def accuracy(self) -> Track:
+        """(time_s, value) of the metric of that name; empty where the task has none."""
+        return self.values.get(ACCURACY.name, [])
+
+    @property
+    def loss(self) -> Track:
+        return self.values.get(LOSS.name, [])
+
+    @property
+    def accuracy_by_money(self) -> Track:
+        return self.values_by_money.get(ACCURACY.name, [])
 
     @property
     def best_accuracy(self) -> float | None:
-        return max((accuracy for _, accuracy in self.accuracy), default=None)
+        return ACCURACY.best(value for _, value in self.accuracy)
 
     @property
     def final_accuracy(self) -> float | None:
@@ -150,13 +191,18 @@ class Summary:
         return self.down_bytes + self.up_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON values: clients become strings, a loss that is not finite None."""
+        """Everything as JSON values: clients become strings; accuracy and loss also by themselves."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["metrics"] = [asdict(one) for one in self.metrics]
+        for name in ("values", "values_by_money"):
+            values[name] = {metric: _plain(track) for metric, track in values[name].items()}
         for name in ("accuracy", "loss", "accuracy_by_money"):
-            values[name] = [[at, _finite(value)] for at, value in values[name]]
+            values[name] = _plain(getattr(self, name))
         values["participation"] = {str(c): rate for c, rate in self.participation.items()}
         for name in ("best_accuracy", "final_accuracy", "mean_participation", "mean_clients"):
             values[name] = getattr(self, name)
+        values["best"] = {one.name: _finite(self.best(one.name)) for one in self.metrics}
+        values["final"] = {one.name: _finite(self.final(one.name)) for one in self.metrics}
         return values
 
 
@@ -185,5 +231,29 @@ def _speeds(run: Mapping[str, Any]) -> str:
     return "by operations" if "operations" in run else "per sample"
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _tracks(places: Sequence[float], tests: Sequence[Evaluated]) -> dict[str, Track]:
+    """Metric -> (place, value) of each test that has one."""
+    tracks: dict[str, Track] = {}
+    for place, test in zip(places, tests, strict=True):
+        for name, value in test.metrics.items():
+            tracks.setdefault(name, []).append((place, value))
+    return tracks
+
+
+def chosen_metric(groups: "Groups", name: str | None = None) -> MetricInfo | None:
+    """The metric that a report is about: the named one, or the main one of its first run.
+
+    None where nothing was tested.
+    """
+    known = [one for runs in groups.values() for run in runs for one in run.metrics if run.values]
+    if name is not None:
+        return find_metric(known, name, "metric")
+    return known[0] if known else None
+
+
+def _plain(track: Track) -> list[list[float | None]]:
+    return [[at, _finite(value)] for at, value in track]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

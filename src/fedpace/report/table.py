@@ -14,9 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.states import all_ended_well, state_cells
-from fedpace.report.summary import Groups, Summary
-from fedpace.report.units import byte_unit, decimals, speeds_heading, time_unit
+from fedpace.report.summary import Groups, Summary, chosen_metric
+from fedpace.report.units import byte_unit, decimals, significant, speeds_heading, time_unit
 
 MOST_BESIDE = 4
 """Labels that an 80-column terminal shows side by side."""
@@ -60,23 +61,30 @@ class TargetCost:
         return replace(self, factor=self.taken.mean / base.taken.mean) if all_there else self
 
 
-def target_costs(groups: Groups, target: float, money: bool = False) -> list[TargetCost | None]:
-    """The time, or the money, to an accuracy for each label; None for a label without prices."""
+def target_costs(
+    groups: Groups, target: float, money: bool = False, metric: MetricInfo | None = None
+) -> list[TargetCost | None]:
+    """The time, or the money, to a target for each label; None for a label without prices.
+
+    metric: what the target is of, by default the main one of each run.
+    """
+    name = None if metric is None else metric.name
     costs: list[TargetCost | None] = []
     for runs in groups.values():
         if money and all(run.money is None for run in runs):
             costs.append(None)
             continue
-        values = [run.money_to(target) if money else run.time_to(target) for run in runs]
+        tested = [run for run in runs if name is None or name in run.values]
+        values = [run.money_to(target, name) if money else run.time_to(target, name) for run in tested]
         reached = sum(one is not None for one in values)
         cost = TargetCost(reached, len(runs), MeanAndSd.of(values))
         costs.append(cost.over(costs[0] if costs else cost))
     return costs
 
 
-def compare_table(groups: Groups, targets: Sequence[float]) -> Table:
+def compare_table(groups: Groups, targets: Sequence[float], metric: str | None = None) -> Table:
     """The table for a terminal: a column a label while they fit beside each other, then a row."""
-    columns = _columns(groups, targets)
+    columns = _columns(groups, targets, metric)
     table = Table(
         title=escape(_heading(groups, long=False)),
         title_justify="left",
@@ -105,9 +113,9 @@ def _line(cell: str) -> str:
     return cell.replace("\n", " ")
 
 
-def markdown(groups: Groups, targets: Sequence[float]) -> str:
+def markdown(groups: Groups, targets: Sequence[float], metric: str | None = None) -> str:
     """The table for a README, with its heading above and its caption below."""
-    columns = _columns(groups, targets)
+    columns = _columns(groups, targets, metric)
     lines = [["policy", *(header for header, _ in columns)], ["---", *("---:" for _ in columns)]]
     for i, label in enumerate(groups):
         lines.append([label.replace("|", "\\|"), *(cells[i] for _, cells in columns)])
@@ -115,11 +123,11 @@ def markdown(groups: Groups, targets: Sequence[float]) -> str:
     return f"{_heading(groups)}\n\n{table}\n\n{_caption(groups)}\n"
 
 
-def _columns(groups: Groups, targets: Sequence[float]) -> list[Column]:
-    """All columns; none about accuracy where nothing was evaluated, none about money without prices."""
+def _columns(groups: Groups, targets: Sequence[float], metric: str | None) -> list[Column]:
+    """All columns; none about metrics where nothing was evaluated, none about money without prices."""
+    chosen = chosen_metric(groups, metric)
     for target in targets:
-        if not 0 < target <= 1:
-            raise ConfigError(f"target is {target}; accuracies are shares, so set it in (0, 1], as 0.7")
+        (chosen or ACCURACY).check_target(target, "target")
     for label, runs in groups.items():
         if not runs:
             raise ConfigError(f"there are no runs under {label!r}; give at least one, or leave it out")
@@ -144,17 +152,36 @@ def _columns(groups: Groups, targets: Sequence[float]) -> list[Column]:
         digits = min(decimals(smallest), most)
         out.append((header, [_number(v, per, digits, spread) for v in values]))
 
-    if any(run.accuracy for run in every):
-        times = [target_costs(groups, target) for target in targets]
+    def metric_column(
+        which: str, info: MetricInfo, pick: Callable[[Summary, str], float | None]
+    ) -> None:
+        name = "" if info.name == ACCURACY.name else f" {info.name}"
+
+        def value(run: Summary) -> float | None:
+            return pick(run, info.name) if info.name in run.values else None
+
+        if info.share:
+            column(f"{which}{name}\n(%)", value, 0.01, True)
+            return
+        values = means(value)
+        digits = significant(max((abs(one.mean) for one in values if one), default=1.0))
+        out.append((f"{which}{name}", [_number(one, 1.0, digits, True) for one in values]))
+
+    if chosen is not None:
+        times = [target_costs(groups, target, metric=chosen) for target in targets]
         taken = [cost.taken.mean for row in times for cost in row if cost and cost.taken]
         unit, unit_s = time_unit(max(taken, default=0.0))
         for target, row in zip(targets, times, strict=True):
-            out.append((f"to {100 * target:g}%\n({unit})", _cost_cells(row, unit_s)))
+            out.append((f"{_target(chosen, target)}\n({unit})", _cost_cells(row, unit_s)))
         for target in targets if costs else ():
-            row = target_costs(groups, target, money=True)
-            out.append((f"to {100 * target:g}%\n(money)", _cost_cells(row)))
-        column("best\n(%)", lambda run: run.best_accuracy, 0.01, True)
-        column("final\n(%)", lambda run: run.final_accuracy, 0.01, True)
+            row = target_costs(groups, target, money=True, metric=chosen)
+            out.append((f"{_target(chosen, target)}\n(money)", _cost_cells(row)))
+        metric_column("best", chosen, Summary.best)
+        metric_column("final", chosen, Summary.final)
+        known = dict.fromkeys(one for run in every for one in run.metrics if one.name in run.values)
+        for one in known:
+            if one.name != chosen.name:
+                metric_column("final", one, Summary.final)
     ran, ran_s = time_unit(_largest(means(lambda run: run.end_s)))
     column(f"ran for\n({ran})", lambda run: run.end_s, ran_s)
     if costs:
@@ -166,6 +193,13 @@ def _columns(groups: Groups, targets: Sequence[float]) -> list[Column]:
     size, size_bytes = byte_unit(_largest(means(lambda run: run.moved_bytes)))
     column(f"moved\n({size})", lambda run: run.moved_bytes, size_bytes, most=2)
     return out
+
+
+def _target(metric: MetricInfo, target: float) -> str:
+    """Heading of a target; its sign tells the direction."""
+    if metric.name == ACCURACY.name:
+        return f"to {metric.target(target)}"
+    return f"{metric.name} {metric.sign} {metric.target(target)}"
 
 
 def _largest(values: Sequence[MeanAndSd | None]) -> float:

@@ -1,5 +1,6 @@
 """Units, decimals and the meaning of numbers that are shown together."""
 
+import math
 from collections.abc import Mapping
 
 _MEANINGS = {
@@ -48,3 +49,10 @@ def decimals(smallest: float) -> int:
     if smallest >= 1:
         return 1
     return 2 if smallest >= 0.1 else 3
+
+
+def significant(largest: float, digits: int = 4) -> int:
+    """Decimals that leave the largest number of a column this many digits, and six at most."""
+    if not largest > 0 or not math.isfinite(largest):
+        return digits - 1
+    return min(max(digits - 1 - math.floor(math.log10(largest)), 0), 6)

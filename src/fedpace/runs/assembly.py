@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.evaluation.metric import MetricInfo, find_metric
 from fedpace.core.journal import Header
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, Policy
@@ -104,7 +105,9 @@ class Assembly:
             model = learning.profile
         if learning is None or config.timing_only:
             check_timing(plan)
-        context = context_of(plan, config.seed, len(samples), model)
+        metrics = () if learning is None or config.timing_only else learning.metrics
+        _check_aims(metrics, config, plan)
+        context = context_of(plan, config.seed, len(samples), model, metrics=metrics)
         header = _header(config, plan, context, ("serve",), {})
         if request.task is not None:
             header.run["task"] = {"kind": "own", "name": request.task.name}
@@ -127,8 +130,14 @@ class Assembly:
         config = _with_clients(request.config, task)
         request = replace(request, config=config)
         learning = Learning(task, config, plan, request.device, request.earlier_profile())
+        _check_aims(learning.metrics, config, plan)
         context = context_of(
-            plan, config.seed, config.client_count, learning.profile, config.serve.slack
+            plan,
+            config.seed,
+            config.client_count,
+            learning.profile,
+            config.serve.slack,
+            learning.metrics,
         )
         simulated = ("fleet", "partition", "stream")
         header = _header(config, plan, context, simulated, {"clock": "real"})
@@ -179,7 +188,12 @@ def check_timing(plan: PolicyPlan) -> None:
 
 
 def context_of(
-    plan: PolicyPlan, seed: int, clients: int, model: ModelProfile, slack: float = 0.0
+    plan: PolicyPlan,
+    seed: int,
+    clients: int,
+    model: ModelProfile,
+    slack: float = 0.0,
+    metrics: tuple[MetricInfo, ...] = (),
 ) -> Context:
     """The context that the policy of a plan is given."""
     train = plan.train
@@ -194,7 +208,23 @@ def context_of(
         lr=train.lr,
         decay=train.decay,
         budget=plan.budget,
+        metrics=metrics,
     )
+
+
+def _check_aims(metrics: Sequence[MetricInfo], config: Config, plan: PolicyPlan) -> None:
+    """ConfigError for a metric that the task has not, or a target that its metric cannot reach."""
+    if not metrics:
+        return  # nothing is tested
+    aims = (
+        ("stop.metric", plan.stop.metric, "stop.target", (plan.stop.target,)),
+        ("compare.metric", config.compare.metric, "compare.targets", config.compare.targets),
+    )
+    for where, name, what, targets in aims:
+        metric = find_metric(metrics, name, where)
+        for target in targets:
+            if target is not None:
+                metric.check_target(target, what)
 
 
 def _header(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from fedpace.core.budget import Budget
-from fedpace.core.errors import Checked, ConfigError, Count, Fraction, nearest, unknown
+from fedpace.core.errors import Checked, ConfigError, Count, nearest, unknown
 from fedpace.core.run import EvaluateSettings, StopSettings
 from fedpace.data.partition import PartitionSettings
 from fedpace.data.streams import StreamSettings
@@ -34,7 +34,8 @@ NO_KEY: Mapping[str, bool] = {"no_key": True}
 class CompareSettings(Checked):
     policies: Annotated[tuple[str, ...], "labels of [policies] to compare"] = ()
     seeds: Annotated[Count, "runs of each policy; run i has seed + i, the same for all"] = 3
-    targets: Annotated[tuple[Fraction, ...], "accuracies whose first time is reported"] = ()
+    targets: Annotated[tuple[float, ...], "values of the metric whose first time is reported"] = ()
+    metric: Annotated[str | None, "metric of targets and figure; default: the task's main one"] = None
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ def _standing(serving: ServedRun) -> pb.StatusReply:
         state="running" if world.started else "waiting for clients",
         round=serving.session.books.version(),
         now_s=world.now(),
-        accuracy=serving.news.accuracy,
+        tested="" if serving.news.tested is None else serving.news.tested.text,
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedpace.core.evaluation.metric import MetricInfo
 from fedpace.core.model import ModelProfile
 from fedpace.data.partition import partition
 from fedpace.data.shares import Shares
@@ -71,6 +72,11 @@ class Learning:
         evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
         store = ModelStore(trainer.layout, trainer.initial(), self._server, evaluator, trainer.slim)
         return ModelServer(store, source)
+
+    @property
+    def metrics(self) -> tuple[MetricInfo, ...]:
+        """What models are tested by, the main one first."""
+        return self._task.metric_set.infos
 
     def save(self, path: Path, weights: Weights) -> None:
         """Write a model as a state dict, ready for `model.load_state_dict`."""

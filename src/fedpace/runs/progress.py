@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from fedpace.core.run import Standing
+from fedpace.core.run import MetricScore, Standing
 
 log = logging.getLogger("fedpace.server")
 
@@ -12,20 +12,20 @@ _LINE_EVERY_S = 1.0
 
 
 class ProgressLog:
-    """A watch that logs rounds, and remembers the last accuracy. Of many rounds some are left out."""
+    """A watch that logs rounds, and remembers the last test. Of many rounds some are left out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._round = 0
         self._said_at = -_LINE_EVERY_S
-        self.accuracy: float | None = None
-        """The last one tested."""
+        self.tested: MetricScore | None = None
+        """The last one."""
 
     def __call__(self, standing: Standing) -> None:
-        self.accuracy = standing.accuracy
+        self.tested = standing.tested
         now = self._clock()
         if standing.round == self._round or now - self._said_at < _LINE_EVERY_S:
             return
         self._round, self._said_at = standing.round, now
-        tested = "" if standing.accuracy is None else f", accuracy {standing.accuracy:.3f}"
+        tested = "" if standing.tested is None else f", {standing.tested.text}"
         log.info("round %d at %.1f s%s", standing.round, standing.now_s, tested)

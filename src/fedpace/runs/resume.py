@@ -92,9 +92,8 @@ class RetracedJournal(Journal):
             models.load(self._snapshot.state)
             self._snapshot = None
 
-    def evaluated(self) -> tuple[float, float | None]:
-        found = next(self._evaluated)
-        return found.accuracy, found.loss
+    def evaluated(self) -> dict[str, float]:
+        return next(self._evaluated).metrics
 
     def measured(self) -> tuple[float | None, ...]:
         return tuple(next(self._measured).values)

@@ -50,21 +50,28 @@ class Result:
 
     @property
     def accuracy(self) -> list[tuple[float, float]]:
-        """(time, accuracy) pairs, in order of time."""
+        """(time, accuracy) pairs, in order of time; empty for a task that is not tested by it."""
         return self.summary.accuracy
+
+    def metric(self, name: str | None = None) -> list[tuple[float, float]]:
+        """(time, value) pairs of a metric, in order of time; by default of the task's main one."""
+        return self.summary.metric(name)
 
     @property
     def participation(self) -> dict[int, float]:
         """Client -> share of the rounds that its updates were part of."""
         return self.summary.participation
 
-    def time_to(self, target: float) -> float | None:
-        """Seconds until the tested accuracy first reached `target`; None if it never did."""
-        return self.summary.time_to(target)
+    def time_to(self, target: float, metric: str | None = None) -> float | None:
+        """Seconds until a test was first as good as `target`; None if none was.
 
-    def money_to(self, target: float) -> float | None:
+        metric: what the target is of, by default the task's main one.
+        """
+        return self.summary.time_to(target, metric)
+
+    def money_to(self, target: float, metric: str | None = None) -> float | None:
         """Money that it took to reach `target`; None if it never did, or nothing costs anything."""
-        return self.summary.money_to(target)
+        return self.summary.money_to(target, metric)
 
 
 def simulate(

@@ -40,5 +40,5 @@ class TimingOnly:
 
     def evaluate(self, slot: str) -> tuple[float, float]:
         raise PolicyError(
-            "this policy asks for accuracy, but a timing-only run has none; train for real"
+            "this policy asks how good its model is, but a timing-only run has none; train for real"
         )

@@ -56,10 +56,10 @@ ACCURACY = MetricInfo(ACCURACY_NAME, share=True)
 def find_metric(metrics: Sequence[MetricInfo], name: str | None, where: str) -> MetricInfo:
     """The metric of this name, by default the first, which is the main one."""
     if not metrics:
-        raise ConfigError(f"{where} names a metric, but nothing is tested in a timing-only run")
+        raise ConfigError(f"{where} is about tests of a model, but nothing was tested")
     if name is None:
         return metrics[0]
     for metric in metrics:
         if metric.name == name:
             return metric
-    raise ConfigError(f"{where}: {unknown('metric', name, [metric.name for metric in metrics])}")
+    raise ConfigError(f"{where}: {unknown('metric', name, {metric.name for metric in metrics})}")

@@ -57,7 +57,7 @@ class UpdateSource(Protocol):
 class Recall(Protocol):
     """Numbers that an earlier run of the same journal measured, in their order."""
 
-    def evaluated(self) -> tuple[float, float | None]: ...
+    def evaluated(self) -> dict[str, float]: ...
     def measured(self) -> tuple[float | None, ...]: ...
 
 
@@ -71,7 +71,7 @@ class ModelServer:
         self._bases: dict[int, BaseWeights] = {}
         self._current: WeakValueDictionary[str, BaseWeights] = WeakValueDictionary()
         """Slot -> the latest version that a task has started from, as long as one needs it."""
-        self._score: tuple[Weights, tuple[float, float]] | None = None
+        self._score: tuple[Weights, dict[str, float]] | None = None
 
     # Told by the world
 
@@ -119,13 +119,16 @@ class ModelServer:
         return self._store.measure(command)
 
     def evaluate(self, slot: str) -> tuple[float | None, ...]:
-        """Accuracy and loss, for the policy."""
-        return self._evaluate(slot) if self._recall is None else self._recall.measured()
+        """The main metric and the loss, for the policy."""
+        if self._recall is not None:
+            return self._recall.measured()
+        scores = self._evaluate(slot)
+        return next(iter(scores.values())), scores[LOSS_NAME]
 
     # Told by the run
 
-    def score(self) -> tuple[float, float | None]:
-        """Accuracy and loss of the global model, for the journal."""
+    def score(self) -> dict[str, float]:
+        """Metrics of the global model by name, for the journal."""
         return self._evaluate(GLOBAL) if self._recall is None else self._recall.evaluated()
 
     def weights(self) -> Weights:
@@ -185,9 +188,8 @@ class ModelServer:
         self._bases.pop(task, None)
         self._source.forget(task)
 
-    def _evaluate(self, slot: str) -> tuple[float, float]:
+    def _evaluate(self, slot: str) -> dict[str, float]:
         weights = self._store.weights(slot)
         if self._score is None or self._score[0] is not weights:
-            scores = self._store.evaluate(slot)
-            self._score = weights, (next(iter(scores.values())), scores[LOSS_NAME])
+            self._score = weights, self._store.evaluate(slot)
         return self._score[1]

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedpace.core.errors import Checked, ConfigError, Count
+from fedpace.core.errors import Checked, ConfigError, Count, between
 from fedpace.core.random import keyed as seeds
 from fedpace.data.dataset import Labels
 from fedpace.data.divide import check_feasible
@@ -42,6 +42,12 @@ class PartitionSettings(Checked):
         Concentration | None,
         "dual-dirichlet: concentration of the draw of sizes; unset: the number of clients",
     ] = None
+    speed_correlation: Annotated[
+        float,
+        between(0, 1),
+        "how far classes belong to slow devices: a part of the samples so large is handed out anew, "
+        "the first classes to the fastest, the last to the slowest; sizes stay",
+    ] = 0.0
 
     def _check_rest(self) -> None:
         if self.min_classes is not None and self.max_classes is not None:

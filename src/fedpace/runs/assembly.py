@@ -91,6 +91,8 @@ class Assembly:
         samples: Sequence[int]
         operations: float | None = None
         if isinstance(task, TimingTask):
+            if config.partition.speed_correlation > 0:
+                raise ConfigError("a timing task has no classes; set partition.speed_correlation to 0")
             model, samples = task.thinned(plan.widths).model, task.samples
             stream, operations = make_stream(config.stream, samples, config.seed), task.operations
         else:
@@ -99,7 +101,7 @@ class Assembly:
 
             # Sums depend on the number of threads; one thread makes a run the same on every machine.
             stack.enter_context(one_thread())
-            task, samples, stream = sides.divide(task, config)
+            task, samples, stream = sides.divide(task, config, fleet.sample_s)
             timed = request.earlier_profile()
             learning = sides.Learning(task, config, plan, request.device, timed, stream)
             model = learning.profile

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedpace.core.errors import ConfigError
 from fedpace.core.evaluation.metric import MetricInfo
 from fedpace.core.model import ModelProfile
+from fedpace.data.by_speed import sort_by_speed
 from fedpace.data.partition import partition
 from fedpace.data.shares import Shares
 from fedpace.data.streams import Stream, make_stream, order_of_arrival
@@ -22,14 +24,29 @@ from fedpace.learn.train.trainer import Trainer
 from fedpace.runs.config import Config, PolicyPlan
 
 
-def divide(task: Task, config: Config) -> tuple[Task, Sequence[int], Stream | None]:
-    """The task divided among a simulated run's clients, their samples, and how those arrive."""
+def divide(
+    task: Task, config: Config, sample_s: np.ndarray | None = None
+) -> tuple[Task, Sequence[int], Stream | None]:
+    """The task divided among a simulated run's clients, their samples, and how those arrive.
+
+    sample_s: seconds a sample of each client's device, where classes are to follow them.
+    """
+    correlation = config.partition.speed_correlation
+    if task.clients is not None and correlation > 0:
+        raise ConfigError(
+            f"partition.speed_correlation is {correlation}, but the task's samples are divided among "
+            "its clients already; set it to 0, or give a task without clients"
+        )
     if task.clients is None:
         division, instead = config.partition, "use partition.kind 'iid', or give clients"
         labels = np.zeros(len(task.train), dtype=np.int64)  # an iid partition does not look at them
         if division.kind != "iid":
             labels = task.train.class_labels(f"a {division.kind} partition", instead)
-        task = task.divided(partition(labels, config.client_count, division, config.seed))
+        shares = partition(labels, config.client_count, division, config.seed)
+        if correlation > 0 and sample_s is not None:
+            labels = task.train.class_labels("partition.speed_correlation", "set it to 0")
+            shares = sort_by_speed(shares, labels, sample_s, correlation, config.seed)
+        task = task.divided(shares)
     shares = Shares.from_arrays(task.clients or ())
     samples = array("q", shares.sizes.tobytes())
     stream = make_stream(config.stream, samples, config.seed)

@@ -10,7 +10,7 @@ import pytest
 
 import fedpace
 from fedpace.planning import timely
-from fedpace.runs.compare import labels
+from fedpace.runs.comparison.compare import labels
 from fedpace.runs.config import load, plugin
 from tests.shared_data import real_data
 

@@ -178,3 +178,22 @@ def test_a_run_is_extended_from_the_command_line(folder):
     assert len(done.stderr.strip().splitlines()) == 1
     succeeded(fedpace(folder, *run[:-1], "whole", "--set", "stop.rounds=7"))
     assert_same(folder / "whole", folder / "grown")
+
+
+def test_a_grid_of_five_learning_rates_two_of_them_absurd_ends_with_a_complete_table(folder):
+    grid = "compare.grid.train.lr=[0.001, 0.01, 0.1, 1e5, 1e6]"
+    arguments = ("compare", "config.toml", "--set", grid, "--policies", "sync", "--seeds", "1")
+    out = succeeded(fedpace(folder, *arguments, "--jobs", "1", "--out", "grid"))
+    runs = json.loads((folder / "grid/report.json").read_text())["runs"]
+    assert list(runs) == [f"sync-lr={lr}" for lr in ("0.001", "0.01", "0.1", "100000", "1e06")]
+    assert [run["diverged"] is not None for (run,) in runs.values()] == [False] * 3 + [True] * 2
+    assert " ".join(out.split()).count("diverged") == 2
+    table = (folder / "grid/report.md").read_text()
+    assert table.count("diverged at round") == 2
+    assert table.count("finished") == 3
+    assert "best of sync: sync-lr=0.1, final accuracy" in out
+    before = (folder / "grid/sync-lr=1e06/seed-0/journal.jsonl").stat().st_mtime_ns
+    again = succeeded(fedpace(folder, *arguments, "--jobs", "1", "--out", "grid", "--resume"))
+    assert again == out
+    assert (folder / "grid/sync-lr=1e06/seed-0/journal.jsonl").stat().st_mtime_ns == before
+    assert "best of sync: sync-lr=0.1" in succeeded(fedpace(folder, "report", "grid"))

@@ -158,3 +158,13 @@ def test_input_that_cannot_be_drawn_is_refused(runs, tmp_path):
         draw_comparison({"a": []}, tmp_path / "f")
     with pytest.raises(ConfigError, match="8 labels to draw, but only 7 colours"):
         draw_comparison({str(i): runs() for i in range(8)}, tmp_path / "f")
+
+
+def test_a_run_that_was_tested_at_its_start_alone_has_a_place_on_a_logarithmic_axis(tmp_path, summary):
+    """It has diverged in its first round; a dot at time 0 would be infinitely far to the left."""
+    ends = {"quick": 10.0, "slow": 100.0, "wild": 0.0}
+    groups = {
+        label: [summary(accuracy=[(0.0, 0.1)] + [(end, 0.5)] * (end > 0))]
+        for label, end in ends.items()
+    }
+    assert all(path.stat().st_size > 1000 for path in draw_comparison(groups, tmp_path / "figure"))

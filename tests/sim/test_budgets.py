@@ -20,7 +20,7 @@ from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
 from fedpace.policies.shared.stepped import Stepped
 from fedpace.runs import plugins
-from fedpace.runs.compare import labels
+from fedpace.runs.comparison.compare import labels
 from fedpace.runs.config import load, policy_plan
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import SimulatedWorld

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from fedpace.core.run import Standing, StopSettings
 from fedpace.report.units import time_unit
-from fedpace.runs.compare import Entry
+from fedpace.runs.comparison.compare import Entry
 from fedpace.runs.config import Config, policy_plan
 
 

@@ -1,7 +1,7 @@
 """Options and steps that several commands share, and the two ways to print a message."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -48,11 +48,12 @@ def show_report(
     targets: Sequence[float],
     title: str | None,
     metric: str | None = None,
+    cells: Mapping[str, str] | None = None,
 ) -> None:
-    """Print and write the report of runs by label."""
+    """Print and write the report of runs by label. cells: of a grid, with their policies."""
     from fedpace.report.collection import write_report
 
-    write_report(groups, folder, targets, Console(), title, metric)
+    write_report(groups, folder, targets, Console(), title, metric, cells)
 
 
 def say(message: str) -> None:

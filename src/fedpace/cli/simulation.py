@@ -116,8 +116,9 @@ def compare(
 
     A run that diverges is a result. One that fails leaves the others alone; the exit status is 2 then.
     """
-    from fedpace.runs.compare import compare as run_all
-    from fedpace.runs.compare import describe_failure
+    from fedpace.runs.comparison.compare import compare as run_all
+    from fedpace.runs.comparison.compare import describe_failure
+    from fedpace.runs.comparison.grid import expand_grid
 
     overrides = list(set_ or [])
     if policies is not None:
@@ -129,7 +130,7 @@ def compare(
         overrides.append(f"compare.seeds={seeds}")
     if together is not None:
         overrides.append(f"train.together={json.dumps(together)}")
-    settings = shared.load_config(config, overrides)
+    settings, cells = expand_grid(shared.load_config(config, overrides))
     folder = out or shared.run_folder(settings.name)
     with _running() as bars:
         found = run_all(
@@ -142,7 +143,7 @@ def compare(
             progress=bars.follow(settings),
         )
     aims = settings.compare
-    shared.show_report(found.groups, folder, aims.targets, settings.name, aims.metric)
+    shared.show_report(found.groups, folder, aims.targets, settings.name, aims.metric, cells)
     if found.failed:
         for entry, error in found.failed.items():
             shared.complain(describe_failure(entry, error))
@@ -174,7 +175,7 @@ def report(
     groups = collect_runs(folder, _names(first or "") or before.labels)
     same = metric in (None, before.metric)  # targets of another metric mean nothing for this one
     targets = target or (before.targets if same else ())
-    shared.show_report(groups, folder, targets, before.title, metric or before.metric)
+    shared.show_report(groups, folder, targets, before.title, metric or before.metric, before.cells)
 
 
 def replay(

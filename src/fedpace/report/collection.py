@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.console import Console
 from fedpace.core.errors import JournalError
 from fedpace.core.host import write_whole
 from fedpace.core.journal import JOURNAL, part_path
+from fedpace.report.states import best_cells, best_lines
 from fedpace.report.summary import Groups, Summary, chosen_metric, summarise
 from fedpace.report.table import compare_table, markdown
 
@@ -65,22 +66,33 @@ def write_report(
     console: Console,
     title: str | None = None,
     metric: str | None = None,
+    cells: Mapping[str, str] | None = None,
 ) -> None:
     """Print the table; write report.md, report.json and the figure into the folder.
 
-    metric: what targets and figure are of, by default the main one.
+    metric: what targets and figure are of, by default the main one. cells: of a grid, with their
+    policies; the best of each is named, and drawn where all are too many.
     """
     targets = targets or default_targets(groups, metric)
     console.print(compare_table(groups, targets, metric))
-    write_whole(folder / "report.md", markdown(groups, targets, metric))
+    best = best_lines(groups, cells or {}, metric)
+    for line in best:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    notes = "".join(f"\n{line}  " for line in best)
+    write_whole(folder / "report.md", markdown(groups, targets, metric) + notes)
     runs = {label: [run.to_dict() for run in runs] for label, runs in groups.items()}
-    values = {"title": title, "metric": metric, "targets": list(targets), "runs": runs}
+    options = {"title": title, "metric": metric, "targets": list(targets), "cells": dict(cells or {})}
+    values = {**options, "runs": runs}
     write_whole(folder / "report.json", json.dumps(values, indent=1))
     paths = [folder / "report.md", folder / "report.json"]
-    if len(groups) <= MOST_LABELS:
+    drawn = dict(groups)
+    if len(drawn) > MOST_LABELS and cells:
+        best_of = best_cells(groups, cells, metric)
+        drawn = {label: groups[label] for label in best_of.values() if label}
+    if 0 < len(drawn) <= MOST_LABELS:
         from fedpace.report.figures import draw_comparison  # matplotlib takes a second to import
 
-        paths += draw_comparison(groups, folder / "figure", title, metric)
+        paths += draw_comparison(drawn, folder / "figure", title, metric)
     else:
         console.print(f"no figure: more than {MOST_LABELS} labels cannot be told apart in one")
     for path in paths:
@@ -89,12 +101,13 @@ def write_report(
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Title, targets, order of labels and metric of a report."""
+    """Title, targets, order of labels, metric and, of a grid, cells with their policies."""
 
     title: str | None = None
     targets: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
     metric: str | None = None
+    cells: Mapping[str, str] = field(default_factory=dict)
 
 
 def last_report_options(folder: Path) -> ReportOptions:
@@ -102,7 +115,8 @@ def last_report_options(folder: Path) -> ReportOptions:
     try:
         values = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         targets, labels = tuple(values["targets"]), tuple(values["runs"])
-        return ReportOptions(values["title"], targets, labels, values.get("metric"))
+        cells = dict(values.get("cells", {}))
+        return ReportOptions(values["title"], targets, labels, values.get("metric"), cells)
     except (OSError, ValueError, KeyError, TypeError):
         return ReportOptions()
 

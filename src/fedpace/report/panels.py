@@ -70,16 +70,18 @@ def _draw_metric(
         _say(axes, "timing only", "no accuracy was measured")
         return
     times = 100 if metric.share else 1
+    ends = [taken[-1] for taken, *_ in drawn.values() if taken[-1] > 0]
+    starts = [taken[taken > 0][0] for taken, *_ in drawn.values() if (taken > 0).any()]
+    # On a linear axis a policy that takes several times as much leaves the others no room.
+    log = bool(ends) and max(ends) >= 3 * min(ends)
     for label, (taken, mean, low, high) in drawn.items():
+        if log and not taken[-1] > 0:  # it diverged after its first test: a logarithm has no zero
+            taken = np.full_like(taken, min(starts))
         if (high > low).any():
             axes.fill_between(
                 taken / per, times * low, times * high, color=colours[label], alpha=0.18, linewidth=0
             )
         _line(axes, taken / per, times * mean, colours[label])
-    ends = [taken[-1] for taken, *_ in drawn.values()]
-    starts = [taken[taken > 0][0] for taken, *_ in drawn.values() if (taken > 0).any()]
-    # On a linear axis a policy that takes several times as much leaves the others no room.
-    log = bool(starts) and max(ends) >= 3 * min(ends)
     if log:
         axes.set_xscale("log")
         axes.set_xlim(left=min(starts) / per)

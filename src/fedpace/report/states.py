@@ -1,8 +1,10 @@
-"""The state of runs, for tables: over, diverged at a round, or not over yet."""
+"""The state of runs, for tables: over, diverged at a round, or not over yet; the best of a grid."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
-from fedpace.report.summary import Groups, Summary
+from fedpace.core.evaluation.metric import MetricInfo
+from fedpace.report.summary import Groups, Summary, chosen_metric
 
 OVER = "finished"
 
@@ -42,3 +44,53 @@ def _rounds(rounds: Sequence[int]) -> str:
     if rounds[0] == rounds[-1]:
         return f"round {rounds[0]}"
     return f"rounds {rounds[0]} to {rounds[-1]}"
+
+
+def best_cells(
+    groups: Groups, cells: Mapping[str, str], metric: str | None = None
+) -> dict[str, str | None]:
+    """Of each policy of a grid the cell with the best last test, mean over its seeds.
+
+    cells: label of each cell -> label of its policy. A cell counts only where as many seeds as others
+    have ended as they were to; None where no cell of a policy does, or nothing was tested.
+    metric: by which the best is chosen, by default the main one.
+    """
+    info = chosen_metric(groups, metric)
+    scores = _scores(groups, info)
+    best: dict[str, str | None] = dict.fromkeys(cells.values())
+    for policy in best:
+        own = {label: scores[label] for label, of in cells.items() if of == policy and label in scores}
+        if info is not None and own:
+            value = info.best(own.values())
+            best[policy] = next(label for label, score in own.items() if score == value)
+    return best
+
+
+def best_lines(groups: Groups, cells: Mapping[str, str], metric: str | None = None) -> list[str]:
+    """What a report says of the best cells."""
+    info, lines = chosen_metric(groups, metric), list[str]()
+    scores = _scores(groups, info)
+    for policy, label in best_cells(groups, cells, metric).items():
+        if label is None or info is None:
+            lines.append(f"best of {policy}: none, no cell has ended well with all seeds")
+            continue
+        seeds = len(groups[label])
+        over = f"mean over {seeds} seeds" if seeds > 1 else "one seed"
+        lines.append(
+            f"best of {policy}: {label}, final {info.text(scores[label])} ({over}, "
+            "chosen by the same tests that the table shows)"
+        )
+    return lines
+
+
+def _scores(groups: Groups, metric: MetricInfo | None) -> dict[str, float]:
+    """The mean last test of each label that can be the best."""
+    seeds, scores = max((len(runs) for runs in groups.values()), default=0), dict[str, float]()
+    if metric is None:
+        return scores
+    for label, runs in groups.items():
+        tested = [run.final(metric.name) for run in runs if _state(run) is None]
+        known = [one for one in tested if one is not None]
+        if known and len(known) == seeds:
+            scores[label] = fmean(known)
+    return scores

@@ -36,6 +36,10 @@ class CompareSettings(Checked):
     seeds: Annotated[Count, "runs of each policy; run i has seed + i, the same for all"] = 3
     targets: Annotated[tuple[float, ...], "values of the metric whose first time is reported"] = ()
     metric: Annotated[str | None, "metric of targets and figure; default: the task's main one"] = None
+    grid: Annotated[
+        Mapping[str, Any],
+        'lists of values by key, such as "train.lr" = [0.01, 0.1]: every policy with each of them',
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from fedpace.core.run import Standing
 from fedpace.remote.reports import RunStopped
 from fedpace.report.summary import Summary
 from fedpace.runs.assembly import check_timing, context_of
+from fedpace.runs.comparison.grid import expand_grid
 from fedpace.runs.config import Config, policy_plan
 from fedpace.runs.folder import RunFolder
 from fedpace.runs.simulate import check_device, open_result, simulate
@@ -49,8 +50,8 @@ def labels(config: Config) -> list[str]:
     if not chosen:
         raise ConfigError("there is nothing to compare; set compare.policies or give --policies a,b,c")
     for label in chosen:
-        if not re.fullmatch(r"[\w.-]*\w[\w.-]*", label):
-            raise ConfigError(f"label {label!r} cannot name a folder; use letters, digits and . _ -")
+        if not re.fullmatch(r"[\w.=-]*\w[\w.=-]*", label):
+            raise ConfigError(f"label {label!r} cannot name a folder; use letters, digits and . _ - =")
         if chosen.count(label) > 1:
             raise ConfigError(f"policy {label!r} is named twice; give another setting its own label")
         plan = policy_plan(config, label)
@@ -85,6 +86,7 @@ def compare(
     device: where clients train, as in `simulate`. Ctrl-C and SIGTERM let every run under way save a
     snapshot, and end it by StoppedBySignal.
     """
+    config, _ = expand_grid(config)
     seeds = range(config.seed, config.seed + config.compare.seeds)
     todo = [Entry(name, s, out / name / f"seed-{s}") for s in seeds for name in labels(config)]
     check("jobs", jobs, Count)

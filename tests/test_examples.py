@@ -101,6 +101,16 @@ def test_larger_than_memory_runs_in_less_memory_than_its_file_has():
     assert last == "no more than that"
 
 
+def test_speech_learns_words_of_speakers_that_it_has_not_heard(output_of, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["speech.py"])
+    lines = output_of("speech.py").splitlines()
+    assert [line.split()[:3] for line in lines] == [
+        ["timelyfl", "4", "speakers,"],
+        ["sync", "4", "speakers,"],
+    ]
+    assert all(int(line.split()[4].rstrip("%")) > 60 for line in lines)  # 25% by chance
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_policy_of_every_shipped_config_runs(path, monkeypatch):
     timing = "false" if path.stem in MEASURING else "true"

@@ -105,7 +105,7 @@ def crashing() -> nn.Module:
 
 class Crash(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled():  # not while the layers are traced
+        if self.training and torch.is_grad_enabled():  # not while the model is looked at
             os._exit(3)
         return x
 

@@ -8,8 +8,8 @@ from typing import Any
 from fedpace.core.errors import PeerError
 from fedpace.learn.many.executor import single_thread
 from fedpace.learn.model.arrays import arrays_to_weights, layout_digest, update_to_arrays
-from fedpace.learn.model.layers import Layout
 from fedpace.learn.settings import TrainSettings
+from fedpace.learn.tasks.first_pass import make_model, trace
 from fedpace.learn.tasks.slowed import slow_down
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.live import LiveTrainer
@@ -38,11 +38,11 @@ class TorchTrainee:
         self._device = device
         self._threads = threads
         self._clock = clock
-        model = task.model()
+        model = make_model(task)
         state = model.state_dict().values()
         self.most_model_bytes = 2 * sum(one.numel() * one.element_size() for one in state) + (1 << 20)
         """Of a download: twice what our own model has."""
-        self._digest = layout_digest(Layout.trace(model, task.train.first(2)[0]), model)
+        self._digest = layout_digest(trace(task, model), model)
 
     @property
     def samples(self) -> int:

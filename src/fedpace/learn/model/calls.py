@@ -1,6 +1,8 @@
 """Records when each module of a model runs, in one forward pass watched by hooks."""
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -58,27 +60,37 @@ def record_calls(model: nn.Module, inputs: Tree) -> dict[str, ModuleCalls]:
     """
     if count_rows(inputs) == 1:  # batch normalisation refuses to train on one value a channel
         inputs = map_tree(lambda one: torch.cat([one, one]), inputs)
-    kept = model.state_dict().keys()
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if name in kept}
-    modes = [(module, module.training) for module in model.modules()]
     recorder = _Recorder()
     hooks = []
     for name, module in model.named_modules():
         hooks.append(module.register_forward_pre_hook(partial(recorder.enter, name)))
         hooks.append(module.register_forward_hook(partial(recorder.leave, name)))
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with left_unchanged(model), torch.no_grad():
             model.train()
             call(model, inputs)
-            for name, buffer in model.named_buffers():
-                if name in buffers:
-                    buffer.copy_(buffers[name])
     finally:
         for hook in hooks:
             hook.remove()
-        for module, training in modes:
-            module.training = training
     return {
         name: ModuleCalls(tuple(starts), recorder.ends[name], frozenset(recorder.callers[name]))
         for name, starts in recorder.starts.items()
     }
+
+
+@contextmanager
+def left_unchanged(model: nn.Module) -> Iterator[None]:
+    """Put persistent buffers, modes and the global generator back to what they were before."""
+    kept = model.state_dict().keys()
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if name in kept}
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                if name in buffers:
+                    buffer.copy_(buffers[name])
+        for module, training in modes:
+            module.training = training

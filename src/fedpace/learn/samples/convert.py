@@ -36,6 +36,16 @@ def check_type(what: str, values: np.ndarray) -> None:
         raise ConfigError(f"{what} are {values.dtype}; give real numbers, integers or booleans")
 
 
+def check_numbers(values: Tensor, what: str) -> None:
+    """ConfigError for inputs that are not numbers; infinite ones may be meant."""
+    if values.is_floating_point() and torch.isnan(values.sum()) and torch.isnan(values).any():
+        rows = torch.isnan(values).flatten(1).any(1) if values.ndim > 1 else torch.isnan(values)
+        raise ConfigError(
+            f"{what} have NaN in {int(rows.sum())} of {len(rows)} rows, first in row "
+            f"{int(rows.nonzero()[0])}; leave such samples out, or put numbers there"
+        )
+
+
 def to_inputs(values: np.ndarray | Tensor, scale: float | None) -> Tensor:
     """Inputs of a model: multiplied by `scale`, if there is one; integers stay integers without.
 

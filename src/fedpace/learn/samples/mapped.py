@@ -4,6 +4,8 @@ In other processes the file is opened again by its path; nothing of it is sent.
 """
 
 import mmap
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import Tensor
 from fedpace.core.errors import ConfigError
 from fedpace.learn.samples.convert import to_inputs, to_targets
 from fedpace.learn.samples.samples import Batch, Samples
-from fedpace.learn.tree import Tree, count_rows, describe, map_tree
+from fedpace.learn.tree import Tree, count_rows, describe, leaves, map_tree
 
 _SMALL_BYTES = 2**16
 """Smaller maps are read at once: labels beside large inputs, and toys."""
@@ -96,21 +98,25 @@ class MappedSamples(Samples):
         return f"<{len(self)} samples in files, {describe((self.inputs, self.targets))}>"
 
     def take(self, places: np.ndarray) -> Batch:
-        index = torch.from_numpy(places)
-
-        def chosen(one: Any) -> Any:
-            return one.take(places) if isinstance(one, MappedRows) else one.index_select(0, index)
+        chosen = partial(_rows, places)
 
         def input_rows(one: Any, scale: float | None) -> Tensor:
             return to_inputs(chosen(one), scale).to(self._device)
 
-        def target_rows(one: Any) -> Tensor:
-            return to_targets(chosen(one)).to(self._device)
+        inputs = map_tree(input_rows, self.inputs, self._scales)
+        return inputs, map_tree(self._target_rows(places), self.targets)
 
-        return map_tree(input_rows, self.inputs, self._scales), map_tree(target_rows, self.targets)
+    def _target_rows(self, places: np.ndarray) -> Callable[[Any], Tensor]:
+        return lambda one: to_targets(_rows(places, one)).to(self._device)
 
     def on(self, device: torch.device) -> "MappedSamples":
         return MappedSamples(self.inputs, self.targets, self._scales, device)
+
+    def some_targets(self) -> Tree:
+        """All targets in memory, and a thousand of those in files."""
+        some = np.linspace(0, len(self) - 1, min(len(self), 1000)).astype(np.int64)
+        in_files = any(isinstance(one, MappedRows) for one in leaves(self.targets))
+        return map_tree(self._target_rows(some), self.targets) if in_files else self.targets
 
     def target_values(self) -> np.ndarray:
         targets = self.targets
@@ -119,6 +125,12 @@ class MappedSamples(Samples):
         if not isinstance(targets, Tensor):
             raise ConfigError(f"targets are {describe(targets)}, but one array of them is needed here")
         return targets.numpy()
+
+
+def _rows(places: np.ndarray, values: Any) -> Any:
+    if isinstance(values, MappedRows):
+        return values.take(places)
+    return values.index_select(0, torch.from_numpy(places))
 
 
 def _memory(array: np.ndarray) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
 from fedpace.core.errors import ConfigError
-from fedpace.learn.samples.convert import check_type, to_inputs, to_targets
+from fedpace.learn.samples.convert import check_numbers, check_type, to_inputs, to_targets
 from fedpace.learn.samples.lazy import Collate, DatasetSamples, Target, split_columns
 from fedpace.learn.samples.mapped import MappedRows, MappedSamples, find_mapped
 from fedpace.learn.samples.samples import ArraySamples, Samples
@@ -43,6 +43,7 @@ def read_samples(
     scales = scales_for(part, inputs, scale)
     inputs, targets = map_tree(_read_inputs, inputs, scales), map_tree(_read_targets, targets)
     if not any(isinstance(one, MappedRows) for one in leaves((inputs, targets))):
+        map_tree(check_numbers, inputs, leaf_names(inputs, f"{part} inputs"))
         return ArraySamples(inputs, targets)
     later = map_tree(lambda one, scale: scale if isinstance(one, MappedRows) else None, inputs, scales)
     return MappedSamples(inputs, targets, later)

@@ -41,6 +41,10 @@ class Samples(ABC):
     def target_values(self) -> np.ndarray:
         """Targets of all samples as one array; ConfigError where each is several."""
 
+    def some_targets(self) -> Tree:
+        """Targets of as many samples as can be looked at without reading much."""
+        return self.first(2)[1]
+
     def pick(self, places: Tensor) -> Batch:
         """The samples at places that are on the device, where these are resident."""
         return self.take(places.cpu().numpy())
@@ -107,6 +111,9 @@ class ArraySamples(Samples):
     def on(self, device: torch.device) -> Self:
         moved = map_tree(lambda one: one.to(device), (self.inputs, self.targets))
         return type(self)(*moved)
+
+    def some_targets(self) -> Tree:
+        return self.targets
 
     def target_values(self) -> np.ndarray:
         if not isinstance(self.targets, Tensor):

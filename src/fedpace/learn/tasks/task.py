@@ -1,5 +1,6 @@
 """A learning task: a model, its samples, and who owns which of them."""
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +26,8 @@ from fedpace.learn.samples.stacking import stack_values
 class Task:
     """A model and its samples: what is to be learned.
 
-    model: makes a new model, a function or class at module level if several processes train;
+    model: makes a new model, a function or class at module level if several processes train; or an
+    nn.Module, of which copies are trained that begin with its weights, whatever the seed is;
     train, test: (inputs, targets), each an array or a tuple, list or dict of them, first axis samples;
     they become `Samples`, which unpack as the pair. A model is called with model(x), with model(*x)
     where inputs are a tuple or list, with model(**x) where they are a dict. Floats become float32,
@@ -60,6 +62,13 @@ class Task:
     metrics: Any = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module):
+            object.__setattr__(self, "model", ModelCopies(self.model))
+        if not callable(self.model):
+            raise ConfigError(
+                f"model is a {type(self.model).__name__}; give a function or class that makes a new "
+                "nn.Module, or an nn.Module"
+            )
         for part in ("train", "test"):
             given = getattr(self, part)
             samples = read_samples(part, given, self.scale, self.collate, self.target)
@@ -143,3 +152,13 @@ def _indices(client: int, share: Any) -> np.ndarray:
             "give a flat array of integers"
         )
     return indices
+
+
+class ModelCopies:
+    """Makes copies of one model, which begin with its weights whatever the seed is."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = copy.deepcopy(model)
+
+    def __call__(self) -> nn.Module:
+        return copy.deepcopy(self._model)

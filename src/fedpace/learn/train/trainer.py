@@ -17,11 +17,11 @@ from fedpace.core.random.keyed import generator, torch_seed
 from fedpace.data.streams import Stream
 from fedpace.learn.device import at_work, drawing, open_device
 from fedpace.learn.memory import keep_freed_memory
-from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.model.width import ThinModel, slim
 from fedpace.learn.samples.samples import Batch, Samples
 from fedpace.learn.settings import TrainSettings
+from fedpace.learn.tasks.first_pass import make_model, trace
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.estimate import estimate
 from fedpace.learn.train.job import Job
@@ -62,8 +62,9 @@ class Trainer:
         self.device = device
         self.stream = stream
         self._device = open_device(device)
-        model = self.new_model()
-        self.layout = Layout.trace(model, task.train.first(2)[0])
+        self._first: nn.Module | None = None
+        self._first = model = self.new_model()
+        self.layout = trace(task, model)
         self._initial = self.layout.read(model)
         self._samples: Samples = task.train.on(self._device)
         self._whole = TrainableModel(model, self.layout, task.loss, settings, self._device)
@@ -82,7 +83,13 @@ class Trainer:
         """A model as the seed makes it, with all that it draws; torch's generator stays as it is."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(torch_seed(self.seed, "model"))
-            return self.task.model()
+            model = make_model(self.task)
+        if model is self._first:
+            raise ConfigError(
+                "the task's model() gives the same model each time, and its weights would be shared; "
+                "build a new one in it, or give the model itself"
+            )
+        return model
 
     def initial(self) -> Weights:
         """The weights that the seed gives to a new model."""

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FLOWER := $(VENV)-flower
 
-.PHONY: help setup demo federation-demo test test-nightly test-flower flower-check test-ray test-kernels check lint bench proto clean
+.PHONY: help setup demo federation-demo test test-nightly test-flower flower-check test-ray test-lora test-kernels check lint bench proto clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -48,6 +48,11 @@ test-ray: ## the tests on a local Ray cluster of two workers, in an environment 
 	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
 	$(VENV)-ray/bin/python -m pytest tests/learn/many/test_ray.py
 
+test-lora: ## the example with transformers and peft, in an environment of its own
+	$(PYTHON) -m venv $(VENV)-lora
+	$(VENV)-lora/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,lora]'
+	$(VENV)-lora/bin/python -m pytest tests/test_lora_example.py
+
 test-kernels: ## the kernels for GPUs in Triton's interpreter, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-kernels
 	$(VENV)-kernels/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' triton
@@ -70,4 +75,4 @@ proto: ## make the messages' code from federation.proto, by a generator whose co
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fedpace/net/federation.proto
 
 clean: ## remove what setup and runs left behind
-	rm -rf $(VENV) $(FLOWER) $(VENV)-ray $(VENV)-kernels runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FLOWER) $(VENV)-ray $(VENV)-lora $(VENV)-kernels runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

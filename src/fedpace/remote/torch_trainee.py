@@ -7,9 +7,10 @@ from typing import Any
 
 from fedpace.core.errors import PeerError
 from fedpace.learn.many.executor import single_thread
-from fedpace.learn.model.arrays import arrays_to_weights, layout_digest, update_to_arrays
+from fedpace.learn.model.arrays import arrays_to_weights, update_to_arrays
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.tasks.first_pass import make_model, trace
+from fedpace.learn.tasks.digest import model_digest
+from fedpace.learn.tasks.first_pass import make_model
 from fedpace.learn.tasks.slowed import slow_down
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.live import LiveTrainer
@@ -38,11 +39,10 @@ class TorchTrainee:
         self._device = device
         self._threads = threads
         self._clock = clock
-        model = make_model(task)
-        state = model.state_dict().values()
+        state = make_model(task).state_dict().values()
         self.most_model_bytes = 2 * sum(one.numel() * one.element_size() for one in state) + (1 << 20)
         """Of a download: twice what our own model has."""
-        self._digest = layout_digest(trace(task, model), model)
+        self._digest = model_digest(task)
 
     @property
     def samples(self) -> int:

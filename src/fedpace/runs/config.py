@@ -69,6 +69,10 @@ class Config(Checked):
         "where layer costs come from: counted, timed, by size, or the same for every layer",
     ] = "flops"
     timing_only: Annotated[bool, "no training: who does what when"] = False
+    weights: Annotated[
+        Literal["all", "trainable"],
+        "what weights.pt holds: the whole model, or only what is trained, without its frozen base",
+    ] = "all"
     partition: PartitionSettings = field(default_factory=PartitionSettings)
     stream: StreamSettings = field(default_factory=StreamSettings)
     train: TrainSettings = field(default_factory=TrainSettings)

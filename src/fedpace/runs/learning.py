@@ -14,11 +14,11 @@ from fedpace.data.partition import partition
 from fedpace.data.shares import Shares
 from fedpace.data.streams import Stream, make_stream, order_of_arrival
 from fedpace.learn import files
-from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.server.model_server import ModelServer, UpdateSource
 from fedpace.learn.server.store import ModelStore
+from fedpace.learn.tasks.digest import model_digest
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.trainer import Trainer
 from fedpace.runs.config import Config, PolicyPlan
@@ -74,7 +74,7 @@ class Learning:
         timed: ModelProfile | None = None,
         stream: Stream | None = None,
     ) -> None:
-        self._task, self._server = task, plan.server
+        self._task, self._server, self._saved = task, plan.server, config.weights
         self._counted = config.profile == "flops"
         self.trainer = Trainer(task, plan.train, config.seed, device, stream)
         self.profile = timed or self.trainer.profile(config.profile, plan.widths)
@@ -96,12 +96,19 @@ class Learning:
         return self._task.metric_set.infos
 
     def save(self, path: Path, weights: Weights) -> None:
-        """Write a model as a state dict, ready for `model.load_state_dict`."""
-        model = self.trainer.new_model()
-        self.trainer.layout.bind(model).load(weights)
-        files.save(path, {name: value.clone() for name, value in model.state_dict().items()})
+        """Write a model as a state dict, ready for `model.load_state_dict`.
+
+        With `weights = "trainable"` without its constants, for `load_state_dict(..., strict=False)`.
+        """
+        model, layout = self.trainer.new_model(), self.trainer.layout
+        layout.bind(model).load(weights)
+        state = model.state_dict(keep_vars=True)
+        if self._saved == "trainable":
+            constant = {id(state[name]) for name in layout.constants}
+            state = {name: value for name, value in state.items() if id(value) not in constant}
+        files.save(path, {name: value.detach().clone() for name, value in state.items()})
 
     @property
     def digest(self) -> str:
-        """Digest of the model's layers; a client whose digest is another has another model."""
-        return layout_digest(self.trainer.layout, self.trainer.new_model())
+        """Digest of the model; a client whose digest is another has another model or frozen base."""
+        return model_digest(self._task)

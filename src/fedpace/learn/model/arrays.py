@@ -76,10 +76,13 @@ def arrays_to_update(arrays: Mapping[str, np.ndarray]) -> Update:
     )
 
 
-def layout_digest(layout: Layout, model: nn.Module) -> str:
+def layout_digest(layout: Layout, model: nn.Module, again: nn.Module | None = None) -> str:
     """SHA-256, in hex, of the names and shapes of all that the model holds, layer by layer.
 
     Peers whose digests are equal can read each other's vectors. model: any one that has the layout.
+    again: another one, made from another seed. Constants that are equal in both were loaded, not drawn,
+    and never travel: their numbers count, since updates for another frozen base would not fit. Those
+    that were drawn follow the run's seed, which every peer is told.
     """
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
@@ -90,7 +93,15 @@ def layout_digest(layout: Layout, model: nn.Module) -> str:
         [[[kind, shapes(getattr(layer, kind))] for kind in _VECTORS] for layer in layout.layers]
         + [["constants", shapes(tuple(sorted(layout.constants)))]]
     )
-    return hashlib.sha256(text.encode()).hexdigest()
+    found = hashlib.sha256(text.encode())
+    if again is not None:
+        others = {**dict(again.named_parameters()), **dict(again.named_buffers())}
+        for name in sorted(layout.constants):
+            flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+            if flat.numel() and torch.equal(tensors[name], others[name]):
+                found.update(name.encode())
+                found.update(flat.view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _check(

@@ -4,6 +4,7 @@ The cut lies at the start of the last call of the first trained layer. The prefi
 whose last call is over by then. Frozen parameters require no gradient. Prefix modules run in eval
 mode (frozen statistics stay, no dropout), and what they return is detached, so that a trained
 weight that is also used early (tied embeddings) does not pull the backward pass through the prefix.
+So do modules whose statistics are constants of the layout, at every depth.
 Max-pools of the prefix note no places for a backward pass that never comes (`pooling`).
 """
 
@@ -40,7 +41,7 @@ class Cut:
             )
         self._model = bound.model
         self.depth = depth
-        self.trained = bound.params(depth)
+        self.trained, self._fixed = bound.params(depth), bound.fixed
         self._frozen = bound.frozen(depth)
         modules = dict(self._model.named_modules())
         self._norms = [module for module in modules.values() if isinstance(module, _BatchNorm)]
@@ -75,7 +76,7 @@ class Cut:
 
     def __enter__(self) -> Self:
         self._model.train()
-        for module in self._prefix:
+        for module in (*self._prefix, *self._fixed):
             module.training = False
         for param in self._frozen:
             param.requires_grad_(False)

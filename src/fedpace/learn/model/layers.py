@@ -3,18 +3,21 @@
 A layer is a module that owns trainable parameters directly. Its place is the start of its LAST call
 in a forward pass; one that is never called itself (its parameters are used by a parent, or not at
 all) takes the place of the nearest called ancestor, at the worst the model's own start. A parameter
-shared by several modules belongs to the one used last. Parameters that do not require gradients are
-constants: no layer, never sent, copied into every model that is bound to the layout.
+shared by several modules belongs to the one used last.
+
+Parameters that do not require gradients are constants, and so are buffers of modules whose parameters
+are all such: no layer, never sent, never averaged. All models that are bound to the layout share their
+memory, one copy a device, so that a large frozen base is there once however many models are.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from fedpace.learn.model.calls import ModuleCalls, record_calls
-from fedpace.learn.model.owners import check, layer_of, owned_params, place_of
+from fedpace.learn.model.owners import check, frozen_modules, layer_of, owned_params, place_of
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.tree import Tree
 
@@ -49,12 +52,15 @@ class Layout:
     """Layers in execution order, and where each begins in the flat vectors.
 
     starts: one for each layer and one for the end; calls: when every module ran, by its name.
+    constants: by name; fixed: modules that hold buffers among them, which always run in eval mode.
     """
 
     layers: tuple[Layer, ...]
     starts: tuple[VectorOffsets, ...]
     calls: dict[str, ModuleCalls]
     constants: dict[str, Tensor]
+    fixed: tuple[str, ...] = ()
+    _placed: dict[torch.device, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def trace(cls, model: nn.Module, inputs: Tree) -> Self:
@@ -68,9 +74,17 @@ class Layout:
         floats: dict[str, list[str]] = {name: [] for name in order}
         counters: dict[str, list[str]] = {name: [] for name in order}
         kept = model.state_dict().keys()
+        constants = {
+            name: param.detach() for name, param in model.named_parameters() if not param.requires_grad
+        }
+        frozen, fixed = frozen_modules(model), dict[str, None]()
         for name, buffer in model.named_buffers():
-            if name in kept:
-                owner = layer_of(name.rpartition(".")[0], order, place)
+            module = name.rpartition(".")[0]
+            if name in kept and module in frozen:
+                constants[name] = buffer.detach()
+                fixed.setdefault(module)
+            elif name in kept:
+                owner = layer_of(module, order, place)
                 (floats if buffer.is_floating_point() else counters)[owner].append(name)
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         starts = [VectorOffsets(0, 0, 0)]
@@ -85,12 +99,7 @@ class Layout:
             shown = name or type(model).__name__
             params, buffers, ints = map(tuple, groups)
             layers.append(Layer(shown, name, place[name], params, buffers, ints, size))
-        constants = {
-            name: param.detach().clone()
-            for name, param in model.named_parameters()
-            if not param.requires_grad
-        }
-        return cls(tuple(layers), tuple(starts), calls, constants)
+        return cls(tuple(layers), tuple(starts), calls, constants, tuple(fixed))
 
     @property
     def depth(self) -> int:
@@ -100,6 +109,12 @@ class Layout:
     def start(self, depth: int) -> VectorOffsets:
         """Places where the last `depth` layers begin; they reach to the end of the vectors."""
         return self.starts[self.depth - depth]
+
+    def constants_on(self, device: torch.device) -> dict[str, Tensor]:
+        """The constants on a device, in memory that all models there share."""
+        if device not in self._placed:
+            self._placed[device] = {name: value.to(device) for name, value in self.constants.items()}
+        return self._placed[device]
 
     def bind(self, model: nn.Module) -> "BoundModel":
         """`model` as a carrier of flat weights; it gets this layout's constants."""
@@ -122,9 +137,17 @@ class BoundModel:
         self.model = model
         params: dict[str, Tensor] = dict(model.named_parameters())
         buffers = dict(model.named_buffers())
-        with torch.no_grad():
-            for name, value in layout.constants.items():
-                params[name].copy_(value)
+        tensors = params | buffers
+        for name in layout.constants:
+            one = tensors[name]
+            shared = layout.constants_on(one.device)[name]
+            if (one.dtype, one.shape, one.stride()) == (shared.dtype, shared.shape, shared.stride()):
+                one.data = shared
+            else:
+                with torch.no_grad():
+                    one.copy_(shared)
+        modules = dict(model.named_modules())
+        self.fixed = [modules[name] for name in layout.fixed]
         self._params = [[params[name] for name in layer.params] for layer in layout.layers]
         self._buffers = [[buffers[name] for name in layer.buffers] for layer in layout.layers]
         self._counters = [[buffers[name] for name in layer.counters] for layer in layout.layers]

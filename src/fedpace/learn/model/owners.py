@@ -48,6 +48,16 @@ def owned_params(model: nn.Module, place: dict[str, int]) -> dict[str, list[str]
     return owned
 
 
+def frozen_modules(model: nn.Module) -> set[str]:
+    """Modules that have parameters, own or of those inside them, none of which is trained."""
+    found = set()
+    for name, module in model.named_modules():
+        trained = [param.requires_grad for param in module.parameters()]
+        if trained and not any(trained):
+            found.add(name)
+    return found
+
+
 def layer_of(module: str, order: list[str], place: dict[str, int]) -> str:
     """The layer that holds the buffers of `module`: itself, else the one called before it."""
     if module in order:

@@ -116,8 +116,9 @@ def test_every_policy_of_every_shipped_config_runs(path, monkeypatch):
     timing = "false" if path.stem in MEASURING else "true"
     config = load(path, [f"timing_only={timing}", "stop.hours=0.05", "stop.rounds=3"])
     chosen = labels(config)
-    if config.task["kind"] == "mnist":
-        monkeypatch.setenv("FEDPACE_DATA", str(real_data("mnist").parent))
+    folder = {"mnist": "mnist", "spoken-digits": "speech"}.get(config.task["kind"])
+    if folder is not None:
+        monkeypatch.setenv("FEDPACE_DATA", str(real_data(folder).parent))
     kind, settings = plugin("tasks", config.task, "task")
     task = kind.build(settings, config.clients)  # once for all, as reading it takes most of the time
     for label in chosen:

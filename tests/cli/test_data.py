@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from typer.testing import CliRunner
 
+from fedpace.cli import data
 from fedpace.cli.main import app
 from fedpace.data.downloads import catalogue
 from fedpace.data.downloads.catalogue import FileSet, KnownDataset, PublishedFile
@@ -232,3 +233,14 @@ def test_ctrl_c_says_that_what_came_is_kept(tmp_path):
     assert process.returncode == 130
     assert "stopped; what came is kept, and the same command resumes it" in errors
     assert "Traceback" not in errors
+
+
+def test_a_dataset_of_many_files_is_one_bar(tiny, monkeypatch):
+    seen = []
+    monkeypatch.setattr(catalogue, "SHOWN_NAMES", 1)
+    dataset = catalogue.known_datasets()["tiny"]
+    update = data._one_bar(dataset, lambda *told: seen.append(told))
+    update("one", 10, 15)
+    update("two", 30, 30)
+    update("one", 15, 15)
+    assert seen == [("tiny", 10, 45), ("tiny", 40, 45), ("tiny", 45, 45)]

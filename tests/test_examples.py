@@ -111,6 +111,17 @@ def test_speech_learns_words_of_speakers_that_it_has_not_heard(output_of, monkey
     assert all(int(line.split()[4].rstrip("%")) > 60 for line in lines)  # 25% by chance
 
 
+def test_regression_has_a_readable_table_without_accuracy(output_of):
+    text = output_of("regression.py")
+    rows = [line.split() for line in text.splitlines()]
+    assert ["r2", "≥", "0.9", "(min)"] in [row[:4] for row in rows]
+    best = next(row for row in rows if row[:2] == ["best", "r2"])
+    assert all(float(value) > 0.9 for value in best[2:])
+    assert "worst decile r2" in text
+    assert "slow third r2" in text
+    assert text.count("mean error below 1 after") == 2
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_policy_of_every_shipped_config_runs(path, monkeypatch):
     timing = "false" if path.stem in MEASURING else "true"

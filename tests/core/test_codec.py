@@ -36,7 +36,7 @@ from fedpace.core.events import (
     TaskResult,
     Timer,
 )
-from fedpace.core.facts import Evaluated, Finished, Ignored, Spent
+from fedpace.core.facts import ClientsEvaluated, Evaluated, Finished, Ignored, Spent
 
 whole = st.integers(1, 10**9)
 times = st.floats(0, 1e12)
@@ -126,6 +126,11 @@ messages = st.one_of(
     st.builds(Note, st.text(), st.none() | whole),
     st.builds(Finish, st.text()),
     st.builds(Evaluated, times, whole, st.dictionaries(st.text(), finite), st.text()),
+    st.builds(
+        ClientsEvaluated,
+        *(times, whole, st.text(), finite, finite, finite, st.dictionaries(st.text(), finite)),
+        st.lists(st.none() | finite).map(tuple),
+    ),
     st.builds(Spent, times, finite),
     st.builds(Ignored, times, st.text(), st.none() | whole, st.none() | whole),
     st.builds(Finished, times, st.text()),

@@ -31,6 +31,22 @@ class Evaluated(_Fact, frozen=True):
         return self.metrics.get(LOSS_NAME)
 
 
+class ClientsEvaluated(_Fact, frozen=True):
+    """The global model was tested on every client's own test samples, by the task's main metric.
+
+    values: of client 0, 1, ..., None where one is not finite; the rest as in `Fairness`.
+    """
+
+    at: float
+    version: int
+    metric: str
+    mean: float
+    worst_decile: float
+    spread: float
+    groups: dict[str, float]
+    values: tuple[float | None, ...]
+
+
 class Spent(_Fact, frozen=True):
     """Cost of the run so far; after every round and at the end, where anything costs money."""
 
@@ -63,4 +79,4 @@ class Finished(_Fact, frozen=True):
     diverged: int | None = None
 
 
-Fact = Evaluated | Spent | Ignored | Closed | Finished
+Fact = Evaluated | ClientsEvaluated | Spent | Ignored | Closed | Finished

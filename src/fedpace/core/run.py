@@ -4,19 +4,21 @@ The same for both clocks: a world tells what happens, in virtual time at once, i
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Protocol
 
 from fedpace.core.books import Books
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command
-from fedpace.core.errors import Checked, ConfigError, Count, Diverged, PolicyError, Positive
+from fedpace.core.errors import Allowed, Checked, ConfigError, Count, Diverged, PolicyError, Positive
+from fedpace.core.evaluation.fairness import fairness_of
 from fedpace.core.evaluation.metric import ACCURACY_NAME, LOSS, MetricInfo, find_metric
 from fedpace.core.events import Event
-from fedpace.core.facts import Evaluated
+from fedpace.core.facts import ClientsEvaluated, Evaluated
 from fedpace.core.session import Session
 
+Share = Annotated[float, Allowed("between 0 and 1", lambda value: 0 < value < 1)]
 AT_ONCE = 1_000_000
 """Events of one instant, besides one a client, after which a policy is taken to go in circles."""
 FREE_ROUNDS = 1000
@@ -29,6 +31,14 @@ class EvaluateSettings(Checked):
 
     every_rounds: Annotated[Count | None, "rounds between tests of the model; default: 1"] = None
     every_s: Annotated[Positive | None, "seconds of the run's clock between tests of the model"] = None
+
+    clients: Annotated[bool, "test the model on every client's own held-out samples, too"] = False
+    clients_every: Annotated[
+        Count, "tests from one on clients' samples to the next; the last model always is"
+    ] = 10
+    held_out: Annotated[
+        Share, "share of each client's samples that is held out of training for that"
+    ] = 0.2
 
     def _check_rest(self) -> None:
         if self.every_rounds is not None and self.every_s is not None:
@@ -91,9 +101,13 @@ class World(Protocol):
 
 
 class Scorer(Protocol):
-    """Tests the global model: values by metric; None of it in timing-only runs."""
+    """Tests the global model: values by metric, and of the main one for each client.
+
+    There is none in timing-only runs.
+    """
 
     def score(self) -> Mapping[str, float]: ...
+    def score_clients(self) -> Sequence[float | None]: ...
 
 
 class MetricScore(NamedTuple):
@@ -152,7 +166,9 @@ class Run:
         evaluate: EvaluateSettings,
         stop: StopSettings,
         watches: tuple[Watch, ...] = (),
+        groups: Sequence[str] = (),
     ) -> None:
+        """groups: of client 0, 1, ..., by speed."""
         self._session = session
         self._world = world
         world.attach(session.books)
@@ -165,6 +181,7 @@ class Run:
         self._metrics = session.policy.context.metrics
         self._aim = self._find_aim()
         self._scores: dict[str, float] = {}
+        self._groups, self._tests, self._clients_round = groups, 0, -1
         self._tested: MetricScore | None = None
         self._tested_round = -1
         self._loss_known = False
@@ -294,6 +311,23 @@ class Run:
             self._diverged = "the tested loss is not finite; try a smaller learning rate"
         self._loss_known = known_loss is not None
         self._session.record(Evaluated(at, self._round, self._scores))
+        self._tests += 1
+        if self._evaluate.clients and self._tests % self._evaluate.clients_every == 0:
+            self._test_clients(at, main)
+
+    def _test_clients(self, at: float, main: MetricInfo) -> None:
+        if self._scorer is None or self._clients_round == self._round:
+            return
+        self._clients_round = self._round
+        values = [
+            value if value is not None and math.isfinite(value) else None
+            for value in self._scorer.score_clients()
+        ]
+        found = fairness_of(main, values, self._groups)
+        if found is not None:
+            numbers = found.mean, found.worst_decile, found.spread, found.groups
+            fact = ClientsEvaluated(at, self._round, found.metric, *numbers, tuple(values))
+            self._session.record(fact)
 
     def _reason(self) -> str | None:
         if self._diverged is not None:
@@ -317,6 +351,8 @@ class Run:
         if self._tested_round != self._round:
             self._test(at)
         if self._diverged is None:
+            if self._evaluate.clients and self._scorer is not None:
+                self._test_clients(at, self._metrics[0])
             self._session.end(at, reason)
             return reason
         reason = f"diverged at round {self._round}: {self._diverged}"

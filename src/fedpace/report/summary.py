@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from fedpace.core.codec import Message
 from fedpace.core.errors import JournalError
+from fedpace.core.evaluation.fairness import Fairness
 from fedpace.core.evaluation.metric import ACCURACY, LOSS, MetricInfo, find_metric
-from fedpace.core.facts import Evaluated
+from fedpace.core.facts import ClientsEvaluated, Evaluated
 from fedpace.core.journal import Header, read
 from fedpace.report.tally import Tally
 
@@ -31,6 +32,7 @@ class Summary:
     clients_per_round: updates in each round; round_times: when each round was aggregated.
     participation: client -> rounds it was aggregated in / rounds, for everyone who ever joined.
     finished: why the run ended, None for one that is not over; end_s: when, or how far it is.
+    fairness: of the last test on clients' own samples, where `evaluate.clients` asks for it.
     diverged: the round, and when, where training came to numbers that are not finite.
     idle_share: 1 - busy / online client-seconds; busy from a task's Probe or Train to its end.
     down_bytes: the model, or the thinner one asked for, once a task; up_bytes: what arrived.
@@ -69,6 +71,7 @@ class Summary:
     clock: str = "virtual"
     speeds: str = "per sample"
     diverged: tuple[int, float] | None = None
+    fairness: Fairness | None = None
     unfinished: int = 0
 
     @classmethod
@@ -118,6 +121,7 @@ class Summary:
             clock="real" if header.run.get("clock") == "real" else "virtual",
             speeds=_speeds(header.run),
             diverged=tally.diverged,
+            fairness=_fairness(tally.clients_evaluated),
             unfinished=tally.unfinished + len(tally.books.open),
         )
 
@@ -193,6 +197,7 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values: clients become strings; accuracy and loss also by themselves."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["fairness"] = None if self.fairness is None else asdict(self.fairness)
         values["metrics"] = [asdict(one) for one in self.metrics]
         for name in ("values", "values_by_money"):
             values[name] = {metric: _plain(track) for metric, track in values[name].items()}
@@ -229,6 +234,13 @@ def _speeds(run: Mapping[str, Any]) -> str:
     if run.get("clock") == "real":
         return "measured"
     return "by operations" if "operations" in run else "per sample"
+
+
+def _fairness(fact: ClientsEvaluated | None) -> Fairness | None:
+    if fact is None:
+        return None
+    clients = sum(value is not None for value in fact.values)
+    return Fairness(fact.metric, clients, fact.mean, fact.worst_decile, fact.spread, dict(fact.groups))
 
 
 def _tracks(places: Sequence[float], tests: Sequence[Evaluated]) -> dict[str, Track]:

@@ -5,8 +5,9 @@ a policy that sometimes fails, so it is shown apart, with how many they were.
 """
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from rich import box
@@ -14,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.evaluation.fairness import SPEED_GROUPS, Fairness
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.states import all_ended_well, state_cells
 from fedpace.report.summary import Groups, Summary, chosen_metric
@@ -152,6 +154,14 @@ def _columns(groups: Groups, targets: Sequence[float], metric: str | None) -> li
         digits = min(decimals(smallest), most)
         out.append((header, [_number(v, per, digits, spread) for v in values]))
 
+    def value_column(header: str, share: bool, pick: Callable[[Summary], float | None]) -> None:
+        if share:
+            column(f"{header}\n(%)", pick, 0.01, True)
+            return
+        values = means(pick)
+        digits = significant(max((abs(one.mean) for one in values if one), default=1.0))
+        out.append((header, [_number(one, 1.0, digits, True) for one in values]))
+
     def metric_column(
         which: str, info: MetricInfo, pick: Callable[[Summary, str], float | None]
     ) -> None:
@@ -160,12 +170,7 @@ def _columns(groups: Groups, targets: Sequence[float], metric: str | None) -> li
         def value(run: Summary) -> float | None:
             return pick(run, info.name) if info.name in run.values else None
 
-        if info.share:
-            column(f"{which}{name}\n(%)", value, 0.01, True)
-            return
-        values = means(value)
-        digits = significant(max((abs(one.mean) for one in values if one), default=1.0))
-        out.append((f"{which}{name}", [_number(one, 1.0, digits, True) for one in values]))
+        value_column(f"{which}{name}", info.share, value)
 
     if chosen is not None:
         times = [target_costs(groups, target, metric=chosen) for target in targets]
@@ -182,6 +187,9 @@ def _columns(groups: Groups, targets: Sequence[float], metric: str | None) -> li
         for one in known:
             if one.name != chosen.name:
                 metric_column("final", one, Summary.final)
+    shares = {one.name: one.share for run in every for one in run.metrics}
+    for header, metric_name, read in fairness_columns(every):
+        value_column(header, shares.get(metric_name, False), read)
     ran, ran_s = time_unit(_largest(means(lambda run: run.end_s)))
     column(f"ran for\n({ran})", lambda run: run.end_s, ran_s)
     if costs:
@@ -193,6 +201,31 @@ def _columns(groups: Groups, targets: Sequence[float], metric: str | None) -> li
     size, size_bytes = byte_unit(_largest(means(lambda run: run.moved_bytes)))
     column(f"moved\n({size})", lambda run: run.moved_bytes, size_bytes, most=2)
     return out
+
+
+def fairness_columns(
+    runs: Sequence[Summary],
+) -> Iterator[tuple[str, str, Callable[[Summary], float | None]]]:
+    """Headers, metrics and readers of columns about clients' own tests; none where there were none."""
+    found = [run.fairness for run in runs if run.fairness is not None]
+    if not found:
+        return
+    name = found[0].metric
+    word = "" if name == ACCURACY.name else f" {name}"
+
+    def column(pick: Callable[[Fairness], float | None]) -> Callable[[Summary], float | None]:
+        return lambda run: pick(run.fairness) if run.fairness and run.fairness.metric == name else None
+
+    yield f"clients' mean{word}", name, column(lambda one: one.mean)
+    yield f"worst decile{word}", name, column(lambda one: one.worst_decile)
+    yield f"spread{word}", name, column(lambda one: one.spread)
+    for group in SPEED_GROUPS:
+        if any(group in one.groups for one in found):
+            yield f"{group} third{word}", name, column(partial(_group_mean, group))
+
+
+def _group_mean(group: str, found: Fairness) -> float | None:
+    return found.groups.get(group)
 
 
 def _target(metric: MetricInfo, target: float) -> str:

@@ -12,7 +12,7 @@ from fedpace.core.codec import Message
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Cancel, Command, Drop, Finish, Probe, Train
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left
-from fedpace.core.facts import Closed, Evaluated, Fact, Finished
+from fedpace.core.facts import ClientsEvaluated, Closed, Evaluated, Fact, Finished
 from fedpace.core.model import ModelProfile
 
 
@@ -33,6 +33,8 @@ class Tally:
         """The round that came to numbers that are not finite, and when."""
         self.evaluations: list[Evaluated] = []
         """Evaluations of the slot "global"."""
+        self.clients_evaluated: ClientsEvaluated | None = None
+        """The last test on clients' own samples."""
         self.evaluated_money: list[float] = []
         """For each evaluation the most that had been spent at once when its model was made."""
         self.round_times: list[float] = []
@@ -117,6 +119,8 @@ class Tally:
             case Evaluated(slot=slot) if slot == GLOBAL:
                 self.evaluations.append(fact)
                 self.evaluated_money.append(self._model_money)
+            case ClientsEvaluated():
+                self.clients_evaluated = fact
             case Closed(client=client, task=task):
                 self._check_open(client, task)
                 self.books.close(task)

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.evaluation.fairness import speed_groups
 from fedpace.core.evaluation.metric import MetricInfo, find_metric
 from fedpace.core.journal import Header
 from fedpace.core.model import ModelProfile
@@ -130,6 +131,11 @@ class Assembly:
         if isinstance(task, TimingTask):
             raise ConfigError("a timing task has no model to serve; set [task] to one that has")
         config = _with_clients(request.config, task)
+        if config.evaluate.clients:
+            raise ConfigError(
+                "evaluate.clients is true, but a server has no samples of its clients; set it to "
+                "false, or simulate the run"
+            )
         request = replace(request, config=config)
         learning = Learning(task, config, plan, request.device, request.earlier_profile())
         _check_aims(learning.metrics, config, plan)
@@ -164,7 +170,10 @@ class Assembly:
         self, session: Session, world: World, scorer: Scorer | None, watches: tuple[Watch, ...]
     ) -> Run:
         stop = self.request.plan.stop
-        return Run(session, world, scorer, self.request.config.evaluate, stop, watches)
+        evaluate = self.request.config.evaluate
+        tested = self.clients is not None and evaluate.clients
+        groups = speed_groups(self.clients.fleet.sample_s.tolist()) if tested and self.clients else ()
+        return Run(session, world, scorer, evaluate, stop, watches, groups)
 
 
 def _with_clients(config: Config, task: "Task | TimingTask") -> Config:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,13 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.evaluation.metric import MetricInfo
 from fedpace.core.model import ModelProfile
 from fedpace.data.by_speed import sort_by_speed
+from fedpace.data.held_out import hold_out
 from fedpace.data.partition import partition
 from fedpace.data.shares import Shares
 from fedpace.data.streams import Stream, make_stream, order_of_arrival
 from fedpace.learn import files
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.server.client_tests import ClientEvaluator
 from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.server.model_server import ModelServer, UpdateSource
 from fedpace.learn.server.store import ModelStore
@@ -48,6 +51,15 @@ def divide(
             shares = sort_by_speed(shares, labels, sample_s, correlation, config.seed)
         task = task.divided(shares)
     shares = Shares.from_arrays(task.clients or ())
+    if config.evaluate.clients and not config.timing_only:
+        if task.client_tests is None:
+            shares, held = hold_out(shares, config.evaluate.held_out, config.seed)
+            task = replace(task, clients=shares, held_out=held)
+        elif len(task.client_tests) != len(shares):
+            raise ConfigError(
+                f"client_tests has {len(task.client_tests)} clients, but {len(shares)} train; give one "
+                "array of test indices a client"
+            )
     samples = array("q", shares.sizes.tobytes())
     stream = make_stream(config.stream, samples, config.seed)
     if stream is not None and not task.ordered:
@@ -75,6 +87,7 @@ class Learning:
         stream: Stream | None = None,
     ) -> None:
         self._task, self._server, self._saved = task, plan.server, config.weights
+        self._by_client = config.evaluate.clients
         self._counted = config.profile == "flops"
         self.trainer = Trainer(task, plan.train, config.seed, device, stream)
         self.profile = timed or self.trainer.profile(config.profile, plan.widths)
@@ -88,7 +101,10 @@ class Learning:
         trainer = self.trainer
         evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
         store = ModelStore(trainer.layout, trainer.initial(), self._server, evaluator, trainer.slim)
-        return ModelServer(store, source)
+        if not self._by_client:
+            return ModelServer(store, source)
+        tests = ClientEvaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
+        return ModelServer(store, source, tests)
 
     @property
     def metrics(self) -> tuple[MetricInfo, ...]:

@@ -22,7 +22,7 @@ from fedpace.core.codec import Message
 from fedpace.core.commands import Command, Evaluate, Measure
 from fedpace.core.errors import Diverged, FedpaceError, JournalError, PeerError, PolicyError
 from fedpace.core.events import Event, Measured
-from fedpace.core.facts import Evaluated, Spent
+from fedpace.core.facts import ClientsEvaluated, Evaluated, Spent
 from fedpace.core.journal import Journal, part_path, read
 from fedpace.core.run import Standing
 from fedpace.core.session import Session
@@ -61,6 +61,8 @@ class RetracedJournal(Journal):
         self._old = self._part.open("rb")
         self._old.readline()
         self._evaluated = (one for one in read(self._part)[1] if isinstance(one, Evaluated))
+        found = (one for one in read(self._part)[1] if isinstance(one, ClientsEvaluated))
+        self._clients_evaluated = found
         self._measured = (one for one in read(self._part)[1] if isinstance(one, Measured))
 
     def write(self, message: Message) -> None:
@@ -94,6 +96,9 @@ class RetracedJournal(Journal):
 
     def evaluated(self) -> dict[str, float]:
         return next(self._evaluated).metrics
+
+    def clients_evaluated(self) -> tuple[float | None, ...]:
+        return next(self._clients_evaluated).values
 
     def measured(self) -> tuple[float | None, ...]:
         return tuple(next(self._measured).values)

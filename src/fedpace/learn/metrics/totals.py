@@ -42,7 +42,8 @@ def _scored(metric: Metric, outputs: Any, targets: Any, what: str = "score") -> 
         ) from error
 
 
-def _transformed(metric: Metric, mean: float) -> float:
+def transformed(metric: Metric, mean: float) -> float:
+    """The value that a mean stands for."""
     if metric.transform is None:
         return mean
     try:
@@ -51,6 +52,59 @@ def _transformed(metric: Metric, mean: float) -> float:
         raise ConfigError(
             f"the transform of metric {metric.name!r} failed on {mean}: {type(error).__name__}: {error}"
         ) from error
+
+
+def row_scores(metric: Metric, outputs: Any, targets: Any, size: int) -> tuple[Tensor, Tensor]:
+    """For each sample the sum of its scores, and how many they are."""
+    if metric.over == "samples":
+        scores = _sample_scores(metric, outputs, targets, size)
+        counted = torch.ones_like(scores, dtype=torch.bool)
+    else:
+        scores, counted = _token_scores(metric, outputs, targets)
+    rows = scores.masked_fill(~counted, 0).double().reshape(size, -1)
+    return rows.sum(1), counted.reshape(size, -1).sum(1)
+
+
+def _sample_scores(metric: Metric, outputs: Any, targets: Any, size: int) -> Tensor:
+    """One number a sample, or a target."""
+    scores = _scored(metric, outputs, targets)
+    allowed: list[tuple[int, ...]] = [(size,)]
+    if isinstance(targets, Tensor):
+        allowed.append(tuple(targets.shape))
+    if not isinstance(scores, Tensor) or tuple(scores.shape) not in allowed:
+        raise ConfigError(
+            f"{metric.name} gives {shape_of(scores)} for {size} samples with targets "
+            f"{shape_of(targets)}; give a tensor with one number a sample, of shape ({size},), or one "
+            "for each target; for one of the whole test set use Metric(..., over='all')"
+        )
+    return scores
+
+
+def _token_scores(metric: Metric, outputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
+    """One number a target, and True for each that is no padding."""
+    scores = _scored(metric, outputs, targets)
+    if not isinstance(scores, Tensor) or not isinstance(targets, Tensor):
+        raise ConfigError(
+            f"{metric.name} gives {shape_of(scores)} for targets {shape_of(targets)}; one number a "
+            "token needs tensors"
+        )
+    _check_tokens(metric, "targets", targets, scores)
+    counted = torch.ones_like(scores, dtype=torch.bool)
+    if metric.ignore is not None:
+        counted = targets != metric.ignore
+    if metric.mask is not None:
+        mask = _scored(metric, outputs, targets, "mask")
+        _check_tokens(metric, "its mask", mask, scores)
+        counted = counted & mask.bool()
+    return scores, counted
+
+
+def _check_tokens(metric: Metric, what: str, other: Any, scores: Tensor) -> None:
+    if not isinstance(other, Tensor) or other.shape != scores.shape:
+        raise ConfigError(
+            f"{metric.name} gives {shape_of(scores)}, but {what} {shape_of(other)}; give one "
+            "number a token"
+        )
 
 
 class _SampleMean:
@@ -62,21 +116,12 @@ class _SampleMean:
         self._count = 0
 
     def update(self, outputs: Any, targets: Any, size: int) -> None:
-        scores = _scored(self._metric, outputs, targets)
-        allowed: list[tuple[int, ...]] = [(size,)]
-        if isinstance(targets, Tensor):
-            allowed.append(tuple(targets.shape))
-        if not isinstance(scores, Tensor) or tuple(scores.shape) not in allowed:
-            raise ConfigError(
-                f"{self._metric.name} gives {shape_of(scores)} for {size} samples with targets "
-                f"{shape_of(targets)}; give a tensor with one number a sample, of shape ({size},), or "
-                "one for each target; for one of the whole test set use Metric(..., over='all')"
-            )
+        scores = _sample_scores(self._metric, outputs, targets, size)
         self._sums.append(_sum(scores))
         self._count += scores.numel()
 
     def value(self) -> float:
-        return _transformed(self._metric, sum(map(float, self._sums)) / self._count)
+        return transformed(self._metric, sum(map(float, self._sums)) / self._count)
 
 
 class _TokenMean:
@@ -88,30 +133,9 @@ class _TokenMean:
         self._counts: list[Tensor] = []
 
     def update(self, outputs: Any, targets: Any, size: int) -> None:
-        metric = self._metric
-        scores = _scored(metric, outputs, targets)
-        if not isinstance(scores, Tensor) or not isinstance(targets, Tensor):
-            raise ConfigError(
-                f"{metric.name} gives {shape_of(scores)} for targets {shape_of(targets)}; one number a "
-                "token needs tensors"
-            )
-        counted = torch.ones_like(scores, dtype=torch.bool)
-        if metric.ignore is not None:
-            counted = self._fit("targets", targets, scores) != metric.ignore
-        if metric.mask is not None:
-            mask = _scored(metric, outputs, targets, "mask")
-            counted = counted & self._fit("its mask", mask, scores).bool()
-        self._fit("targets", targets, scores)
+        scores, counted = _token_scores(self._metric, outputs, targets)
         self._sums.append(_sum(scores.masked_fill(~counted, 0)))
         self._counts.append(counted.sum())
-
-    def _fit(self, what: str, other: Any, scores: Tensor) -> Tensor:
-        if not isinstance(other, Tensor) or other.shape != scores.shape:
-            raise ConfigError(
-                f"{self._metric.name} gives {shape_of(scores)}, but {what} {shape_of(other)}; give one "
-                "number a token"
-            )
-        return other
 
     def value(self) -> float:
         count = sum(map(int, self._counts))
@@ -120,7 +144,7 @@ class _TokenMean:
                 f"metric {self._metric.name!r} counts nothing: every test target is padding "
                 f"(ignore={self._metric.ignore}); set ignore to what your padding is"
             )
-        return _transformed(self._metric, sum(map(float, self._sums)) / count)
+        return transformed(self._metric, sum(map(float, self._sums)) / count)
 
 
 class _Collected:
@@ -138,7 +162,7 @@ class _Collected:
     def value(self) -> float:
         outputs, targets = joined(self._outputs), joined(self._targets)
         found = _scored(self._metric, outputs, targets)
-        return _transformed(self._metric, one_number(found, f"metric {self._metric.name!r}"))
+        return transformed(self._metric, one_number(found, f"metric {self._metric.name!r}"))
 
 
 class _Streamed:
@@ -162,7 +186,7 @@ class _Streamed:
         except Exception as error:
             raise self._failed("compute", None, None, error) from error
         self._own.reset()
-        return _transformed(self._metric, one_number(found, f"metric {self._metric.name!r}"))
+        return transformed(self._metric, one_number(found, f"metric {self._metric.name!r}"))
 
     def _failed(self, what: str, outputs: Any, targets: Any, error: Exception) -> ConfigError:
         on = "" if outputs is None else f" on outputs {shape_of(outputs)}, targets {shape_of(targets)}"

@@ -6,7 +6,7 @@ the slot's current weights), its update is `expect`ed once its result is known, 
 the messages, and the tensors are those of a snapshot.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -58,13 +58,21 @@ class Recall(Protocol):
     """Numbers that an earlier run of the same journal measured, in their order."""
 
     def evaluated(self) -> dict[str, float]: ...
+    def clients_evaluated(self) -> Sequence[float | None]: ...
     def measured(self) -> tuple[float | None, ...]: ...
 
 
 class ModelServer:
     """Models, tasks and updates of one run; see above."""
 
-    def __init__(self, store: ModelStore, source: UpdateSource) -> None:
+    def __init__(
+        self,
+        store: ModelStore,
+        source: UpdateSource,
+        test_clients: Callable[[Weights], Sequence[float]] | None = None,
+    ) -> None:
+        """test_clients: the main metric of weights for each client; None where that is not asked."""
+        self._test_clients = test_clients
         self._store = store
         self._source = source
         self._recall: Recall | None = None
@@ -130,6 +138,14 @@ class ModelServer:
     def score(self) -> dict[str, float]:
         """Metrics of the global model by name, for the journal."""
         return self._evaluate(GLOBAL) if self._recall is None else self._recall.evaluated()
+
+    def score_clients(self) -> Sequence[float | None]:
+        """The main metric of the global model for each client, on samples of its own."""
+        if self._recall is not None:
+            return self._recall.clients_evaluated()
+        if self._test_clients is None:
+            raise RuntimeError("clients are tested, but no samples of theirs are here")
+        return self._test_clients(self._store.weights(GLOBAL))
 
     def weights(self) -> Weights:
         """The global model."""

@@ -38,6 +38,8 @@ class Task:
     loss(outputs, targets): mean over a batch; accuracy(outputs, targets): 1 for each correct one;
     metrics: what else the model is tested by, see `learn.metrics.choice`. Where neither accuracy nor
     metrics are given, integer targets are classes and accuracy is tested, others by the loss alone;
+    client_tests: indices into the test samples, one array a client, that `evaluate.clients` tests by;
+    without any the run holds samples out of each client's own, `held_out`;
     ordered: each client's indices are in the order in which its samples arrive, where a run lets them
     arrive over time; otherwise the run's stream orders them;
     scale: a factor of inputs, as 1/255 for pixels, which makes them float32; where inputs are a tuple
@@ -60,6 +62,8 @@ class Task:
     collate: Collate | None = field(default=None, kw_only=True)
     target: Target = field(default=None, kw_only=True)
     metrics: Any = field(default=None, kw_only=True)
+    client_tests: Sequence[np.ndarray] | None = field(default=None, kw_only=True)
+    held_out: Shares | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module):
@@ -75,6 +79,8 @@ class Task:
             object.__setattr__(self, part, samples)
         if self.clients is not None:
             object.__setattr__(self, "clients", _division(self.clients, len(self.train)))
+        if self.client_tests is not None:
+            object.__setattr__(self, "client_tests", _client_tests(self.client_tests, len(self.test)))
         self.metric_set  # noqa: B018 (what is wrong with metrics shows here)
 
     @cached_property
@@ -141,6 +147,19 @@ def _division(shares: Sequence[np.ndarray], samples: int) -> Shares:
         shares = [_indices(client, share) for client, share in enumerate(shares)]
     division = Shares.from_arrays(shares)
     check_partition(division, samples)
+    return division
+
+
+def _client_tests(shares: Sequence[np.ndarray], samples: int) -> Shares:
+    division = Shares.from_arrays(
+        shares if isinstance(shares, Shares) else [_indices(*one) for one in enumerate(shares)]
+    )
+    for client, places in enumerate(division):
+        if len(places) == 0 or places.min() < 0 or places.max() >= samples:
+            raise ConfigError(
+                f"client_tests of client {client} are {len(places)} indices, of which all must lie "
+                f"between 0 and {samples - 1}, and one must be there; they are places of test samples"
+            )
     return division
 
 

@@ -36,14 +36,15 @@ def test_every_built_in_task_has_a_row(tool):
 def test_a_row_says_what_was_trained_and_what_came_of_it(tool):
     row = {
         "kind": "shakespeare", "model": "lstm", "note": "", "parameters": 819_000, "clients": 141,
-        "train": 9803, "test": 2542, "rounds": 40, "seconds": 61.2, "shares": ["accuracy"],
+        "train": 9803, "test": 2542, "rounds": 40, "seconds": 61.2, "device": "cpu",
+        "shares": ["accuracy"],
         "start": {"accuracy": 0.01, "perplexity": 66.0, "loss": 4.2},
         "metrics": {"accuracy": 0.4567, "perplexity": 6.789, "loss": None},
     }  # fmt: skip
     text = tool["table"]({"a": row, "b": {"error": "no"}})
     assert text.splitlines()[2:] == [
         "| `shakespeare` | `lstm` | 819,000 | 141 | 9,803 + 2,542 | 40 | "
-        "accuracy 1.0%, perplexity 66 | accuracy 45.7%, perplexity 6.789 | 61 |"
+        "accuracy 1.0%, perplexity 66 | accuracy 45.7%, perplexity 6.789 | 61 (cpu) |"
     ]
 
 

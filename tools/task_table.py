@@ -195,7 +195,7 @@ def _in_process(name: str, given: argparse.Namespace, limit_s: float) -> Setting
 def table(kept: dict[str, Settings]) -> str:
     """The rows that are there, as Markdown."""
     lines = [
-        "| task | model | parameters | clients | samples | rounds | before | after | s |",
+        "| task | model | parameters | clients | samples | rounds | before | after | seconds |",
         "|---|---|---:|---:|---:|---:|---|---|---:|",
     ]
     for row in kept.values():
@@ -211,7 +211,7 @@ def table(kept: dict[str, Settings]) -> str:
             f"{row['rounds']}",
             _values(row, "start"),
             _values(row, "metrics"),
-            f"{row['seconds']:.0f}",
+            f"{row['seconds']:.0f} ({row['device']})",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -221,8 +221,8 @@ def _values(row: Settings, which: str) -> str:
     texts = []
     for name, value in row[which].items():
         if name != "loss" or len(row[which]) == 1:
-            shown = f"{value:.1%}" if name in row["shares"] else f"{value:,.4g}"
-            texts.append(f"{name} {'diverged' if value is None else shown}")
+            how = ".1%" if name in row["shares"] else ",.4g"
+            texts.append(f"{name} {'none' if value is None else format(value, how)}")
     return ", ".join(texts)
 
 

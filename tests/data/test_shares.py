@@ -123,6 +123,12 @@ def test_a_million_shares_are_checked_at_once_and_the_first_fault_is_told():
         check_partition(shares, 10**6)
 
 
+def test_other_samples_of_the_same_owners_go_to_the_same_clients():
+    owners, others = np.array(["b", "a", "b", "d"]), np.array(["d", "b", "c", "a", "b"])
+    assert [one.tolist() for one in Shares.for_same(owners, others)] == [[3], [1, 4], [0]]
+    assert Shares.for_same(owners, others[1:]) is None
+
+
 def test_everybody_who_owns_a_sample_is_one_client():
     shares = Shares.one_each(np.array([2, 0, 0, 3, 0, 2, 5]))
     assert [share.tolist() for share in shares] == [[1, 2, 4], [0, 5], [3], [6]]

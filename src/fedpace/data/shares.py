@@ -1,7 +1,7 @@
 """Samples of each client, for any number of clients: all indices in one array."""
 
 from collections.abc import Iterator, Sequence
-from typing import Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -45,10 +45,21 @@ class Shares(Sequence[Share]):
         return cls.from_sizes(places, np.bincount(owners, minlength=clients))
 
     @classmethod
-    def one_each(cls, owners: npt.NDArray[np.integer]) -> Self:
-        """One client for everybody who owns a sample, in the order of the owners' numbers."""
+    def one_each(cls, owners: npt.NDArray[Any]) -> Self:
+        """One client for everybody who owns a sample, in the order of the owners' numbers or names."""
         present, places = np.unique(owners, return_inverse=True)
         return cls.from_owners(places, len(present))
+
+    @classmethod
+    def for_same(cls, owners: npt.NDArray[Any], others: npt.NDArray[Any]) -> Self | None:
+        """Samples of another set, owned by `others`, for the clients of `one_each(owners)`.
+
+        None where one of these clients has none there.
+        """
+        present = np.unique(owners)
+        places = np.flatnonzero(np.isin(others, present))
+        made = cls.from_owners(np.searchsorted(present, others[places]), len(present))
+        return cls(places[made.places], made.starts) if made.sizes.all() else None
 
     def __len__(self) -> int:
         return len(self.starts) - 1

@@ -140,6 +140,7 @@ def test_a_centre_is_a_client_and_all_test_samples_are_tested(ixi):
     assert [len(share) for share in task.clients] == [7, 5, 3]
     assert len(task.test) == 6
     assert [info.name for info in task.metric_set.infos] == ["dice", "loss"]
+    assert [share.tolist() for share in task.client_tests] == [[0, 1], [2, 3], [4, 5]]
     inputs, targets = task.train.take(task.clients[1][:2])
     assert torch.equal(inputs[1], Scans(1)[1][0])
     assert targets.shape == (2, 2, *SIDE)

@@ -37,6 +37,7 @@ def whole(monkeypatch):
 def test_a_speaker_is_a_client_by_default(digits, whole):
     task = made("spoken-digits", root=str(digits), **SHORT)
     assert task.name == "spoken-digits"
+    assert [len(share) for share in task.client_tests] == [15, 15]
     assert [len(share) for share in task.clients] == [9, 9]
     inputs, targets = task.train
     assert inputs.shape == (18, 1, 16, 26)
@@ -69,6 +70,7 @@ def test_speech_commands_come_at_their_rate_with_the_paper_s_bands_for_the_gru(t
     assert task.train[0].shape == (12, 1, 128, 101)
     assert len(task.clients) == 2
     assert len(task.test) == 6
+    assert task.client_tests is None  # nobody who is tested trains
     assert task.model()(task.test[0]).shape == (6, 4)
     halved = made("speech-commands", folder=str(tmp_path / "words"), rate=8000, tested="validation")
     assert halved.train[0].shape == (12, 1, 128, 101)

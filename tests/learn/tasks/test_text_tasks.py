@@ -36,7 +36,7 @@ def play(tmp_path, monkeypatch):
 
 def test_a_role_is_a_client_and_answers_are_for_every_token(play):
     task = made("shakespeare", root=play, length=20, min_characters=10, **SMALL)
-    assert len(task.clients) == 3
+    assert len(task.clients) == len(task.client_tests) == 3
     inputs, targets = task.train
     assert inputs.shape == targets.shape
     assert inputs.shape[1] == 20

@@ -61,7 +61,8 @@ def centre_task(
     """A task for as many clients as there are centres.
 
     train, test: one dataset a centre, of which samples are read when they are needed. The model is
-    tested on the test samples of all centres together. over: "samples" averages the metric over
+    tested on the test samples of all centres together, and where a run tests clients, on each centre's
+    own. over: "samples" averages the metric over
     samples, as FLamby does for segmentations; "all" computes it once over all of them.
     """
     for part, centres in (("train", train), ("test", test)):
@@ -73,12 +74,15 @@ def centre_task(
                     f"centre {centre} of {part} is a {type(data).__name__}; give a dataset with len "
                     "and samples by number, such as FLamby's with center and train"
                 )
-    sizes = np.array([len(data) for data in train])
+    sizes, tests = (np.array([len(data) for data in part]) for part in (train, test))
     if not sizes.all():
         raise ConfigError(
             f"centre {int(np.flatnonzero(sizes == 0)[0])} of {name} has no sample to train on; "
             "leave it out"
         )
+    own_tests = None
+    if len(tests) == len(sizes) and tests.all():
+        own_tests = Shares.from_sizes(np.arange(tests.sum()), tests)
     score = SampleScores(metric) if over == "samples" else WholeScore(metric)
     return Task(
         model,
@@ -88,6 +92,7 @@ def centre_task(
         loss,
         name=name,
         metrics=Metric(metric_name, score, over=over, share=True),
+        client_tests=own_tests,
     )
 
 

@@ -91,8 +91,12 @@ def speech_task(name: str, train: SpeechSet, test: SpeechSet, settings: SpeechSe
     inputs = [_spectrograms(part, features, length, settings.cache) for part in (train, test)]
     side = (features.bands, features.frames(length))
     model = partial(build_speech_model, settings.model, len(train.words), side)
-    shares = Shares.one_each(train.speaker) if settings.by == "speaker" else None
-    return Task(model, (inputs[0], train.word), (inputs[1], test.word), shares, name=name)
+    pairs = (inputs[0], train.word), (inputs[1], test.word)
+    if settings.by == "partition":
+        return Task(model, *pairs, name=name)
+    owners = [np.array([one.speaker for one in part.recordings]) for part in (train, test)]
+    shares, own_tests = Shares.one_each(owners[0]), Shares.for_same(*owners)
+    return Task(model, *pairs, shares, name=name, client_tests=own_tests)
 
 
 def _features(settings: SpeechSettings, rate: int, length: int) -> LogMel:

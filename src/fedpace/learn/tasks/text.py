@@ -100,6 +100,7 @@ def text_task(name: str, settings: TextSettings, data: TextSet, by_user: bool = 
         TokenLoss(ignore=PAD),
         name=name,
         metrics=[known_accuracy(), perplexity(ignore=PAD)],
+        client_tests=Shares.for_same(data.train.user, data.test.user) if by_user else None,
     )
 
 

@@ -1,1 +1,0 @@
-"""Limits on connections, before anybody has proved anything."""

@@ -426,6 +426,15 @@ def test_what_ends_soon_is_in_the_status_and_in_the_log(tmp_path, caplog):
         assert warning.startswith("the server's certificate ends 20")
         assert "fedpace keys init --renew" in warning
         assert not asyncio.run(ask_status(site.address, a)).warnings
+    soon = past.client("b", "token", days=100)
+    gate = Gate.open(past.folder, "token")
+    with serving(settings("sync", 1, ON, SERVE), tmp_path / "tokens", gate) as site:
+        b = ClientKeys.open(soon)  # which cannot be renewed
+        with member(site, b):
+            until(lambda: "the token of b ends 20" in caplog.text)
+            until(lambda: site.world.clients and site.world.clients[0].online)
+            (warning,) = asyncio.run(ask_status(site.address, b)).warnings
+            assert warning.startswith("the token of b ends 20")
 
 
 # Limits of clients, and the end of a run

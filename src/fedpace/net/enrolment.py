@@ -63,13 +63,16 @@ def request_keys(folder: Path, name: str) -> Path:
 
 
 async def enrol(address: str, token: str, folder: Path, clock: UtcClock = utc_now) -> ClientKeys:
-    """Get a certificate for a key of our own; a folder that has one is left as it is.
+    """Get a certificate for a key of our own; a folder that has one which is valid is left as it is.
 
     May be called again after it failed: the token is good for the same key until it ends.
     """
     _refuse_server(folder)
     if (folder / "client.crt").exists():
-        return ClientKeys.open(folder, clock)
+        try:
+            return ClientKeys.open(folder, clock)
+        except ConfigError as error:
+            log.warning("%s; trying the join token", error)
     parsed = JoinToken.parse(token)
     shown = await _certificate_of(address)
     key, proof = own_key(folder), parsed.proof(clock())

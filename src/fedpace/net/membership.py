@@ -2,7 +2,7 @@
 
 Who may ask for a certificate has shown a join token, or a certificate that ends soon, in the TLS
 handshake; so there is nothing to be guessed here. Orders are for operators. All of it is in the audit
-log of the keys folder before it is done.
+log of the keys folder.
 """
 
 import asyncio
@@ -96,8 +96,8 @@ class Membership:
         if identity is None or folder is None:
             text = "a server without keys knows no operators; stop it with Ctrl-C"
             raise await _end(context, grpc.StatusCode.PERMISSION_DENIED, text)
-        actor, name = Actor(identity.name, context.peer()), request.expel or request.drain or None
-        reason = _line(request.reason) or None
+        actor = Actor(identity.name, context.peer())
+        name, reason = _line(request.expel or request.drain) or None, _line(request.reason) or None
         if identity.role != "operator":
             if self._complaints.is_due(f"{identity.name} {order}"):
                 log.warning("%s is no operator, and may not %s", identity.name, order)
@@ -120,13 +120,13 @@ class Membership:
                 name = request.expel
                 if name == actor.who:
                     raise ConfigError("nobody expels itself; use another operator's keys")
-                self._write(folder, "expelled", actor, name, reason)
-                ended = records.revoke(folder, name, self._gate.clock(), actor)
+                now = self._gate.clock()
+                ended = records.revoke(folder, name, now, actor, "expelled", reason)
                 return f"{name} is expelled" if ended else f"{name} was revoked already"
             case "drain":
-                self._write(folder, "drained", actor, request.drain, reason)
                 if not self._orders.drain(request.drain):
                     raise ConfigError(f"there is no client {request.drain!r} here")
+                self._write(folder, "drained", actor, request.drain, reason)
                 return f"{request.drain} leaves when its tasks have ended"
             case "stop":
                 self._write(folder, "stopped the server", actor, None, reason)

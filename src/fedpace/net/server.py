@@ -25,7 +25,7 @@ from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
 from fedpace.net.connections import Complaints, Connection, Connections
 from fedpace.net.keys.gate import Gate, UnknownCaller, UnreadableRecords
-from fedpace.net.keys.identity import Identity
+from fedpace.net.keys.identity import Identity, day, ends_soon
 from fedpace.net.pieces import Piece, Unreadable
 from fedpace.net.service import INSTANCE, Call
 from fedpace.net.status import add_clients, add_warnings
@@ -299,6 +299,8 @@ class Server:
             log.warning("%s is turned away: %s", hello.name, fault)
             await context.write(pb.FromServer(refused=pb.Refused(reason=fault)))
             return None
+        if identity is not None and ends_soon(identity.until, self._gate.clock()):
+            log.warning("the %s of %s ends %s", identity.kind, hello.name, day(identity.until))
         about = self._about
         connection = Connection(
             hello.name, hello.instance, identity, client, self._clock(), hello.run == about.run

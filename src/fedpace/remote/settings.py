@@ -35,7 +35,7 @@ class ServeSettings(Checked):
     connections: Annotated[Count, "connections at a time, in all"] = 1000
     unproved_connections: Annotated[
         Count, "of one address at a time that have not proved who they are"
-    ] = 32
+    ] = 128
     most_bytes: Annotated[Count | None, "largest update; default: what the model can need"] = None
 
     def _check_rest(self) -> None:

@@ -25,10 +25,10 @@ from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, check_address, why
 from fedpace.net.enrolment import open_channel, renew
 from fedpace.net.keys.gate import ClientKeys, Gate
+from fedpace.net.limits.sockets import ConnectionLimits, SocketWatch
 from fedpace.net.membership import Membership, MembershipStub, membership_handlers
 from fedpace.net.server import RunInfo, Server
 from fedpace.net.service import SERVER_OPTIONS, Stub, handlers
-from fedpace.net.sockets import ConnectionLimits, SocketWatch
 from fedpace.remote.reports import RunOver, RunStopped
 from fedpace.remote.torch_trainee import TorchTrainee
 from fedpace.remote.world import RemoteWorld

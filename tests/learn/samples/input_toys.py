@@ -35,6 +35,18 @@ class Nested(Reader):
         return super().forward(ids, rest["mask"], rest["numbers"])
 
 
+class Summed(nn.Module):
+    """Two inputs, of which each has a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 8), nn.Linear(4, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, a, b):
+        return self.head(torch.relu(self.left(a) + self.right(b)))
+
+
 class Text(NamedTuple):
     ids: np.ndarray
     mask: np.ndarray

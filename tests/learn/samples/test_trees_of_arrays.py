@@ -7,9 +7,12 @@ import pytest
 import torch
 
 import fedpace
+from fedpace.core.commands import Work
 from fedpace.core.errors import ConfigError
 from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.tasks.task import Task
+from fedpace.learn.train.live import LiveTrainer
+from fedpace.learn.train.orders import TaskOpening, TaskOrders
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import plain
 from tests.learn.samples import input_toys as toys
@@ -60,6 +63,26 @@ def test_estimates_and_clocks_take_trees():
     update = trainer.run(make_job(1, 2, 3, 0, 3, 8, estimate="gradient"), trainer.initial())
     assert update.estimates.noise > 0
     assert trainer.profile("clock").depth == 3
+
+
+@pytest.mark.parametrize("name", ["named", "two_targets", "sentences"])
+def test_a_client_of_a_federation_trains_them(name):
+    live = LiveTrainer(toys.ALL[name](), TrainSettings(lr=0.1, batch_size=5), 1, 0)
+    orders = TaskOrders()
+    orders.work(Work(5, steps=3))
+    done = live.train(TaskOpening(1, 0, 5), live.initial(), orders, lambda: 0.0)
+    assert done.result.steps == 3
+    assert done.update.params.abs().sum() > 0
+
+
+def test_thinner_models_take_several_inputs():
+    numbers = INPUTS["numbers"]
+    pair = {"a": numbers, "b": numbers}, TARGETS
+    task = Task(toys.Summed, pair, pair)
+    trainer = Trainer(task, TrainSettings(), 1)
+    thin = trainer.slim(0.5)
+    assert thin.model.left.out_features == 4
+    assert trainer.profile(widths=(0.5,)).widths[0].compute < 1
 
 
 def test_columns_are_divided_by_the_name_of_the_targets():

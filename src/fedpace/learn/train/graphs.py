@@ -27,6 +27,9 @@ class CannotCapture(FedpaceError):
     """Something in a step needs the CPU, such as a branch on a value of a tensor."""
 
 
+MOST_GRAPHS = 100
+"""Batches that are padded may have any shape; further ones are trained without a graph."""
+
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 """Makes a function that repeats a step. It may make the step a few times itself."""
 
@@ -89,7 +92,7 @@ class GraphSteps:
     def _captured(
         self, part: ModelPart, optimiser: Optimizer, inputs: Tree, targets: Tree
     ) -> Step | None:
-        if self._capture is None or count_rows(inputs) == 1:
+        if self._capture is None or count_rows(inputs) == 1 or len(self._graphs) >= MOST_GRAPHS:
             return None
         own = map_tree(Tensor.clone, (inputs, targets))
         try:

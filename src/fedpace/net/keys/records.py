@@ -80,8 +80,18 @@ def days_of(folder: Path, identity: Identity, otherwise: int) -> int:
     return otherwise
 
 
-def revoke(folder: Path, name: str, now: datetime, actor: Actor) -> tuple[Identity, ...]:
-    """Revoke all identities of a name and cancel its join tokens; those that counted, maybe none."""
+def revoke(
+    folder: Path,
+    name: str,
+    now: datetime,
+    actor: Actor,
+    what: str = "revoked",
+    reason: str | None = None,
+) -> tuple[Identity, ...]:
+    """Revoke all identities of a name and cancel its join tokens; those that counted, maybe none.
+
+    what, reason: for the audit log.
+    """
     with locked(folder):
         listed, invited = identities(folder), read_invitations(folder)
         known = {identity.name for identity, _ in listed} | {one.name for one in invited}
@@ -99,7 +109,7 @@ def revoke(folder: Path, name: str, now: datetime, actor: Actor) -> tuple[Identi
             write_whole(path, dump([*records(path), record]), PUBLIC)
         if any(one.name == name and one.is_open(now) for one in invited):
             put_invitations(folder, cancel(invited, name), now)
-        write_audit(folder, "revoked", actor, now, name=name, proofs=len(ended))
+        write_audit(folder, what, actor, now, name=name, proofs=len(ended), reason=reason)
     return ended
 
 

@@ -1,0 +1,1 @@
+"""Limits on connections, before anybody has proved anything."""

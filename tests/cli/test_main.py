@@ -183,5 +183,5 @@ def test_a_broken_journal_is_named_with_its_line(folder):
     journal.write_bytes(journal.read_bytes()[:-30])
     done = fedpace(folder, "report", "result")
     assert done.returncode == 2
-    assert "journal.jsonl, line 180: not JSON; it is cut or damaged" in done.stderr
+    assert "journal.jsonl, line 188: not JSON; it is cut or damaged" in done.stderr
     assert "journal.jsonl, line" in done.stderr

@@ -7,6 +7,7 @@ import pytest
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Aggregate
 from fedpace.core.errors import ConfigError, JournalError
+from fedpace.core.evaluation.metric import ACCURACY
 from fedpace.core.events import Started, Timer
 from fedpace.core.facts import Evaluated, Finished
 from fedpace.core.journal import Header, Journal
@@ -89,7 +90,7 @@ def test_what_helps_to_go_on_with_a_run_that_is_not_there_is_deleted(folder):
 
 def ending(policy="sync", budget=None, clock=None, lr=0.1, **stop):
     """A header of a run with these ends."""
-    context = replace(HEADER.context, budget=Budget(**(budget or {})))
+    context = replace(HEADER.context, budget=Budget(**(budget or {})), metrics=(ACCURACY,))
     run = {"label": "mine", "train": {"lr": lr}, "stop": stop} | ({"clock": clock} if clock else {})
     return Header(policy, {"n": 3}, context, run, "0")
 
@@ -102,7 +103,7 @@ def write_rounds(folder, header, rounds=5, complete=True):
     for number in range(1, rounds + 1):
         journal.write(Timer(10.0 * number, "beat"))
         journal.write(Aggregate((), ()))
-        journal.write(Evaluated(10.0 * number, number, number / 10, 1.0))
+        journal.write(Evaluated(10.0 * number, number, {"accuracy": number / 10}))
     if complete:
         journal.write(Finished(10.0 * rounds, "over"))
     journal.close(complete)

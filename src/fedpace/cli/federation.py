@@ -91,6 +91,7 @@ def serve(
         return
     aims = settings.compare
     shared.show_report({label: [result.summary]}, folder, aims.targets, settings.name, aims.metric)
+    shared.end_if_diverged(result.summary)
 
 
 def join(

@@ -25,6 +25,8 @@ OutFolder = Annotated[Path | None, typer.Option(help="Folder for the results [be
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete what the folder holds first.")]
 Device = Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where clients train.")]
+DIVERGED = 3
+"""Exit status of a single run that has diverged."""
 
 
 def load_config(config: Path, overrides: Sequence[str]) -> configs.Config:
@@ -54,6 +56,13 @@ def show_report(
     from fedpace.report.collection import write_report
 
     write_report(groups, folder, targets, Console(), title, metric, cells)
+
+
+def end_if_diverged(run: Summary) -> None:
+    """Say in a line, and by the exit status, that a single run has diverged."""
+    if run.diverged is not None:
+        complain(f"{run.label}, seed {run.seed}: {run.finished}")
+        raise typer.Exit(DIVERGED)
 
 
 def say(message: str) -> None:

@@ -29,10 +29,6 @@ Together = Annotated[
 ]
 
 
-DIVERGED = 3
-"""Exit status of a single run that has diverged."""
-
-
 class StoppedByUser(Exception):
     """Ctrl-C or SIGTERM in a run. code: the exit status that shells expect."""
 
@@ -93,9 +89,7 @@ def run(
         )
     aims = settings.compare
     shared.show_report({label: [result.summary]}, folder, aims.targets, settings.name, aims.metric)
-    if result.summary.diverged is not None:
-        shared.complain(f"{label}, seed {settings.seed}: {result.summary.finished}")
-        raise typer.Exit(DIVERGED)
+    shared.end_if_diverged(result.summary)
 
 
 def compare(

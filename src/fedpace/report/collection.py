@@ -13,7 +13,7 @@ from fedpace.core.host import write_whole
 from fedpace.core.journal import JOURNAL, part_path
 from fedpace.report.states import best_cells, best_lines
 from fedpace.report.summary import Groups, Summary, chosen_metric, summarise
-from fedpace.report.table import compare_table, markdown
+from fedpace.report.table import compare_tables, markdown
 
 MOST_LABELS = 7
 """Labels that one figure has colours for."""
@@ -74,7 +74,8 @@ def write_report(
     policies; the best of each is named, and drawn where all are too many.
     """
     targets = targets or default_targets(groups, metric)
-    console.print(compare_table(groups, targets, metric))
+    for table in compare_tables(groups, targets, console.width, metric):
+        console.print(table)
     best = best_lines(groups, cells or {}, metric)
     for line in best:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

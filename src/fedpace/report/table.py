@@ -86,13 +86,36 @@ def target_costs(
 
 def compare_table(groups: Groups, targets: Sequence[float], metric: str | None = None) -> Table:
     """The table for a terminal: a column a label while they fit beside each other, then a row."""
+    return _table(groups, _columns(groups, targets, metric), first=True, last=True)
+
+
+def compare_tables(
+    groups: Groups, targets: Sequence[float], width: int, metric: str | None = None
+) -> list[Table]:
+    """The same, in several tables below each other where one would break the words of its columns."""
     columns = _columns(groups, targets, metric)
+    if len(groups) <= MOST_BESIDE:
+        return [_table(groups, columns, first=True, last=True)]
+    parts: list[list[Column]] = [[]]
+    left = room = width - 2 - max(map(len, [*groups, "policy"]))
+    for column in columns:
+        needed = 2 + max(len(line) for cell in (column[0], *column[1]) for line in cell.split("\n"))
+        if needed > left and parts[-1]:
+            parts.append([])
+            left = room
+        parts[-1].append(column)
+        left -= needed
+    return [_table(groups, part, part is parts[0], part is parts[-1]) for part in parts]
+
+
+def _table(groups: Groups, columns: Sequence[Column], first: bool, last: bool) -> Table:
+    """Columns for all labels. first, last: of several such tables, with the heading, or the caption."""
     table = Table(
-        title=escape(_heading(groups, long=False)),
+        title=escape(_heading(groups, long=False)) if first else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         collapse_padding=True,
-        caption=_caption(groups),
+        caption=_caption(groups) if last else None,
         caption_justify="left",
     )
     labels = list(map(escape, groups))

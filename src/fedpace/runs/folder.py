@@ -176,7 +176,7 @@ def _check_longer(path: Path, header: Header, run: Summary) -> None:
     )
     passed = [(key, limit, words) for key, limit, so_far, words in reached if limit and limit < so_far]
     target = stop.get("target")
-    at = None if target is None else run.time_to(target, stop.get("metric"))
+    at = run.time_to(target, stop.get("metric")) if target is not None and run.values else None
     if at is not None and at < run.end_s:
         passed.append(("stop.target", target, f"{seconds} and reached that before"))
     for key, limit, words in passed:

@@ -1,10 +1,13 @@
+import resource
+from contextlib import contextmanager
+
 import pytest
 
 from fedpace.core.commands import Note
 from fedpace.core.errors import JournalError
 from fedpace.core.events import Joined, Started
 from fedpace.core.facts import Finished
-from fedpace.core.journal import Header, Journal, part_path, read, replay
+from fedpace.core.journal import Header, Journal, UnwrittenJournal, part_path, read, replay
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, NoSettings, Policy
 from fedpace.core.session import Session
@@ -152,3 +155,63 @@ def test_a_journal_of_format_2_is_read_with_its_accuracies_and_losses(tmp_path):
     begin, later, _ = messages
     assert (begin.metrics, later.metrics) == ({"accuracy": 0.1, "loss": 2.5}, {"accuracy": 0.5})
     assert (begin.accuracy, begin.loss, later.loss) == (0.1, 2.5, None)
+
+
+@contextmanager
+def room_for(count):
+    """Let no file of this process become larger: what is written beyond fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("more", [1, 300, 5000])
+def test_what_finds_no_room_on_the_disk_waits_in_memory_until_there_is_some(tmp_path, resumed, more):
+    path = tmp_path / "j.jsonl"
+    journal = Journal(path, HEADER, patient=True)
+    messages = [Joined(float(number), number, 5) for number in range(more + 10)]
+    for message in messages[:10]:
+        journal.write(message)
+    journal.flush()
+    if resumed:
+        journal.close(complete=False)
+        journal = Journal.resume(path, 11, patient=True)
+    there = part_path(path).read_bytes()
+    with room_for(len(there) + 33):
+        for message in messages[10:]:
+            journal.write(message)
+        for _ in range(2):
+            with pytest.raises(UnwrittenJournal, match=r"j.jsonl.part cannot be written: .*resume"):
+                journal.flush()
+            assert part_path(path).read_bytes() == there, "half of a line is there"
+    journal.sync()
+    assert list(read(part_path(path))[1]) == messages
+    journal.close(complete=True)
+    assert list(read(path)[1]) == messages
+
+
+def test_a_run_that_does_not_wait_for_room_is_told_at_once_and_can_be_gone_on_with(tmp_path):
+    path = tmp_path / "j.jsonl"
+    journal = Journal(path, HEADER)
+    journal.write(Joined(0.0, 0, 5))
+    journal.sync()
+    size = part_path(path).stat().st_size
+    with room_for(size + 1000):
+        with pytest.raises(UnwrittenJournal):  # noqa: PT012
+            for number in range(1, 5000):
+                journal.write(Joined(float(number), number, 5))
+        with pytest.raises(UnwrittenJournal):
+            journal.close(complete=True)
+    assert not path.exists()
+    again = Journal.resume(path, 2)
+    again.write(Joined(1.0, 1, 5))
+    again.close(complete=True)
+    assert [one.client for one in read(path)[1]] == [0, 1]
+
+
+def test_only_its_owner_may_read_a_journal(tmp_path):
+    assert written(tmp_path / "j.jsonl").stat().st_mode & 0o777 == 0o600

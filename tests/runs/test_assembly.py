@@ -47,9 +47,11 @@ def test_a_run_that_goes_on_keeps_the_costs_that_a_clock_found(tmp_path, clock):
     first = assemble(clock, {"profile": "clock"}, tmp_path)
     assert first.open_folder()
     Journal(first.folder.journal, first.header).close(complete=False)
+    first.folder.release()
     again = assemble(clock, {"profile": "clock"}, tmp_path, resume=True)
     assert again.header == first.header
-    assert again.open_folder()
+    with again.folder:
+        assert again.open_folder()
 
 
 def test_a_timing_task_cannot_be_served():

@@ -13,6 +13,7 @@ from fedpace.core.facts import Evaluated, Finished
 from fedpace.core.journal import Header, Journal
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
+from fedpace.runs.disk.lock import LOCK
 from fedpace.runs.folder import BUDGET_ENDS, RunFolder
 
 HEADER = Header("sync", {}, Context(0, 1, ModelProfile.even(1, 1), 1), {}, "0")
@@ -21,7 +22,8 @@ OTHER = Header("fedbuff", {}, HEADER.context, {}, "0")
 
 @pytest.fixture
 def folder(tmp_path):
-    return RunFolder(tmp_path / "run")
+    with RunFolder(tmp_path / "run") as made:
+        yield made
 
 
 def write(folder, complete, header=HEADER):
@@ -34,7 +36,7 @@ def write(folder, complete, header=HEADER):
 
 
 def names(folder):
-    return {path.name for path in folder.path.iterdir()}
+    return {path.name for path in folder.path.iterdir()} - {LOCK}
 
 
 def test_a_run_may_begin_in_a_folder_that_is_not_there(folder):
@@ -211,3 +213,42 @@ def test_a_journal_without_a_first_line_is_as_if_it_never_was(folder, content):
     assert folder.header() is None
     assert folder.open(HEADER, resume=True, overwrite=False)
     assert names(folder) == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff"])
+def test_a_damaged_name_of_the_run_is_made_anew_with_a_word(folder, content, caplog):
+    write(folder, complete=False)
+    folder.run_id.write_bytes(content)
+    name = folder.name_run()
+    assert "run.json is damaged" in caplog.text
+    assert "clients that took part join anew" in caplog.text
+    assert len(name) == 32
+    assert folder.name_run() == name
+
+
+def modes(path):
+    found = {one.name: one.stat().st_mode & 0o777 for one in (path, *path.rglob("*"))}
+    folders = {one.name for one in (path, *path.rglob("*")) if one.is_dir()}
+    return {name: mode for name, mode in found.items() if mode != (0o700 if name in folders else 0o600)}
+
+
+def test_only_its_owner_may_read_a_run_also_one_of_an_earlier_version(folder):
+    assert folder.open(HEADER, resume=False, overwrite=False)
+    write(folder, complete=False)
+    assert modes(folder.path) == {"snapshot.pt": 0o644}  # made by the test
+    folder.spool.mkdir()
+    (folder.spool / "1.json").touch()
+    for path in (folder.path, *folder.path.rglob("*")):
+        path.chmod(0o755)
+    folder.release()
+    assert folder.open(HEADER, resume=True, overwrite=False)
+    assert modes(folder.path) == {".lock": 0o755} or not modes(folder.path)
+
+
+def test_a_folder_of_something_else_keeps_its_permissions(folder):
+    folder.path.mkdir(mode=0o755)
+    (folder.path / "notes.txt").touch(0o644)
+    assert folder.open(HEADER, resume=False, overwrite=False)
+    write(folder, complete=False)
+    assert folder.path.stat().st_mode & 0o777 == 0o755
+    assert modes(folder.path) == {"run": 0o755, "notes.txt": 0o644, "snapshot.pt": 0o644}

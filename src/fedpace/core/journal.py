@@ -6,6 +6,7 @@ work carries the suffix `.part`; closing it renames it. Reading one back needs n
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -24,9 +25,8 @@ READABLE = (2, FORMAT)
 """Formats that can be read: in format 2 the tests of models had accuracy and loss alone."""
 JOURNAL = "journal.jsonl"
 """Name of the journal in the folder of a run."""
-_AT_ONCE = 256
+_AT_ONCE = 1024
 """Lines that are put together before they go to the file."""
-_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,64 +50,100 @@ def part_path(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-class Journal:
-    """Writes a journal to disk. Used as a context: leaving it in good order renames the file."""
+class UnwrittenJournal(JournalError, OSError):
+    """Lines found no room on the disk; they are still in memory."""
 
-    def __init__(self, path: Path, header: Header) -> None:
-        self.path, self.lines = path, 1
+
+class Journal:
+    """Writes a journal to disk. Used as a context: leaving it in good order renames the file.
+
+    A line stays in memory until all of it is in the file. An OSError, of a full disk, leaves the file
+    with the lines that it had, and the next call tries again.
+    patient: `write` keeps lines that find no room, and says nothing; `flush` does.
+    """
+
+    def __init__(self, path: Path, header: Header, patient: bool = False) -> None:
+        self.path, self.lines, self.patient = path, 1, patient
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = part_path(path).open("wb", buffering=_BUFFER_BYTES)
+        self._file = open(part_path(path), "wb", buffering=0, opener=_open_private)  # noqa: SIM115
+        self._end = 0
         self._waiting = [codec.encode(header)]
         self._write_out()
 
     @classmethod
-    def resume(cls, path: Path, lines: int) -> Self:
+    def resume(cls, path: Path, lines: int, patient: bool = False) -> Self:
         """Go on with a journal after its first `lines` lines; the rest is cut off."""
         journal = cls.__new__(cls)
-        journal._go_on(path, lines)
+        journal._go_on(path, lines, patient)
         return journal
 
-    def _go_on(self, path: Path, lines: int) -> None:
-        self.path, self.lines = path, lines
+    def _go_on(self, path: Path, lines: int, patient: bool) -> None:
+        self.path, self.lines, self.patient = path, lines, patient
         self._waiting = []
-        file = part_path(path).open("r+b", buffering=_BUFFER_BYTES)
-        for number in range(lines):
-            if not file.readline().endswith(b"\n"):
-                file.close()
-                raise JournalError(
-                    f"{part_path(path)} has {number} lines, but its snapshot needs {lines}"
-                )
-        file.seek(file.tell())
-        file.truncate()
-        self._file = file
+        with part_path(path).open("rb") as file:
+            for number in range(lines):
+                if not file.readline().endswith(b"\n"):
+                    raise JournalError(
+                        f"{part_path(path)} has {number} lines, but its snapshot needs {lines}"
+                    )
+            self._end = file.tell()
+        self._file = part_path(path).open("r+b", buffering=0)
+        self._file.truncate(self._end)
 
     def write(self, message: Message) -> None:
         self._waiting.append(codec.encode(message))
         self.lines += 1
         if len(self._waiting) >= _AT_ONCE:
-            self._write_out()
+            try:
+                self._write_out()
+            except OSError:
+                if not self.patient:
+                    raise
 
     def flush(self) -> None:
         """Hand every line so far to the system: it survives the end of this process."""
         self._write_out()
-        self._file.flush()
 
     def _write_out(self) -> None:
-        if self._waiting:
-            lines = b"\n".join(self._waiting)
-            self._waiting.clear()
-            self._file.write(lines + b"\n")
+        """Write the lines that wait behind those that are there, all or none."""
+        if not self._waiting:
+            return
+        left = memoryview(b"\n".join(self._waiting) + b"\n")
+        end = self._end
+        try:
+            self._file.seek(end)
+            while left:
+                written = self._file.write(left) or 0
+                left, end = left[written:], end + written
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(self._end)
+            raise self._unwritten(error) from error
+        self._end = end
+        self._waiting.clear()
 
     def sync(self) -> None:
         """Make sure that every line so far is on disk."""
         self.flush()
-        os.fsync(self._file.fileno())
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> "UnwrittenJournal":
+        return UnwrittenJournal(
+            f"{part_path(self.path)} cannot be written: {error.strerror or error}; free some space and "
+            "resume"
+        )
 
     def close(self, complete: bool) -> None:
+        """Close the file, whatever happens; an OSError says that the last lines are not in it."""
         if self._file.closed:
             return
-        self.sync()
-        self._file.close()
+        try:
+            self.sync()
+        finally:
+            self._file.close()
         if complete:
             os.replace(part_path(self.path), self.path)
 
@@ -115,7 +151,11 @@ class Journal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(complete=kind is None)
+        if kind is None:
+            self.close(complete=True)
+        else:
+            with suppress(OSError):  # what ended the run is what is to be told
+                self.close(complete=False)
 
 
 class Memory:
@@ -168,6 +208,10 @@ def replay(path: Path, policy: Policy[Any]) -> None:
         elif isinstance(message, Command):
             expected.append(message)
     check(None)
+
+
+def _open_private(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
 
 
 def _lines(path: Path, unfinished: bool) -> Iterator[tuple[int, bytes]]:

@@ -37,7 +37,7 @@ def serve(
     """
     plan, folder = policy_plan(config, config.policy), RunFolder(settings.out)
     request = RunRequest(config, plan, folder, task, device, settings.resume, settings.overwrite)
-    with one_thread():
+    with one_thread(), folder:
         assembly = Assembly.served(request)
         if assembly.open_folder():
             _run(ServedRun(assembly, clock), grid, settings, clock)

@@ -10,9 +10,9 @@ from fedpace.core.host import open_whole
 
 
 def save(path: Path, values: Any) -> None:
-    """Write plain values and tensors; after a crash there is the old file or the new one."""
+    """Write plain values and tensors, for their owner; a crash leaves the old file or the new one."""
     try:
-        with open_whole(path) as file:
+        with open_whole(path, mode=0o600) as file:
             torch.save(values, file)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         raise FedpaceError(

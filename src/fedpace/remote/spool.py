@@ -208,8 +208,9 @@ class Spool:
         self._file(task, "part").unlink(missing_ok=True)
         # Half an offer is read as none, so that it need not be written whole.
         offer = json.dumps({"size": upload.size, "sha256": upload.sha256.hex()})
+        self._file(task, "json").touch(0o600)
         self._file(task, "json").write_text(offer, "utf-8")
-        self._file(task, "part").touch()
+        self._file(task, "part").touch(0o600)
 
     def _delete(self, task: int) -> None:
         """Remove an upload from disk, then from what is known; its offer goes last."""
@@ -243,7 +244,7 @@ class Spool:
                 upload = Upload(path.stat().st_size, _digest(path))
             upload.there, upload.complete = upload.size, True
         elif upload is not None:
-            part.touch()
+            part.touch(0o600)
             upload.there = part.stat().st_size
         return upload if upload is not None and upload.there <= upload.size else None
 

@@ -374,7 +374,7 @@ class RemoteWorld:
                 return number
         if len(self.clients) >= self._most:
             raise PeerError(f"this federation has {self._most} places, and all are taken")
-        write_whole(self._names, json.dumps([record.name for record in self.clients] + [name]))
+        write_whole(self._names, json.dumps([record.name for record in self.clients] + [name]), 0o600)
         self.clients.append(ClientRecord(name))
         return len(self.clients) - 1
 

@@ -77,7 +77,7 @@ def serve(
     request = RunRequest(*plans, folder, task, device, resume, overwrite)
     if not anywhere:
         check_exposure(address, gate)
-    with one_thread():
+    with one_thread(), folder:
         assembly = Assembly.served(request)
         finished = not assembly.open_folder() or asyncio.run(
             _serve(assembly, _Endpoint(address, gate, on_ready, stop))

@@ -1,19 +1,23 @@
 """The folder of a run: names of its files, and whether a run may begin there, go on or be extended."""
 
 import json
+import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from shutil import copyfileobj, rmtree
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from fedpace.core import codec
 from fedpace.core.errors import ConfigError, JournalError
 from fedpace.core.host import open_whole, write_whole
 from fedpace.core.journal import JOURNAL, Header, part_path, read
 from fedpace.report.summary import Summary, summarise
+from fedpace.runs.disk.lock import FolderLock
+
+log = logging.getLogger("fedpace.server")
 
 BUDGET_ENDS = ("budget.time_s", "budget.money")
 """Limits that end a run, as stop.* does; unlike those, policies are told them."""
@@ -28,6 +32,7 @@ class RunFolder:
 
     part: the journal until the run is over; snapshot: the models now and then; spool: updates that
     have come over a network; clients: their names, by number; run_id: by which clients know the run.
+    Only its owner may read any of it. Used as a context: its end releases the folder.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -35,6 +40,13 @@ class RunFolder:
         self.journal, self.weights = path / JOURNAL, path / "weights.pt"
         self.part, self.snapshot = part_path(self.journal), path / "snapshot.pt"
         self.spool, self.clients, self.run_id = path / "spool", path / "clients.json", path / "run.json"
+        self._lock: FolderLock | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     @property
     def is_over(self) -> bool:
@@ -50,18 +62,51 @@ class RunFolder:
 
     def header(self) -> Header | None:
         """The header of the run that is here; None where there is none."""
-        self._drop_unborn()
         found = self._found()
-        return None if found is None else read(found)[0]
+        return None if found is None or (found == self.part and self._is_unborn()) else read(found)[0]
 
     def open(self, header: Header, resume: bool, overwrite: bool, fixed: Collection[str] = ()) -> bool:
         """Make room for the run of this header; True: it is to be run or gone on with, not over.
 
+        The folder is locked first, until `release`: another process writes there, or none does.
         A run that is there may have had other ends (stop.*, BUDGET_ENDS), as long as it has not come
         further than the new ones; it is over no more then. fixed: ends that the policy plans with.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file; give a folder for the results")
+        self._take()
+        try:
+            return self._make_room(header, resume, overwrite, fixed)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let other processes write here; once more is fine."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _take(self) -> None:
+        """Lock the folder, and keep others than its owner out of it."""
+        if self._lock is None:
+            made = not self.path.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self.path)
+            if made or self._found() is not None:  # a folder of something else stays as it is
+                self.path.chmod(0o700)
+            self._make_private()
+
+    def _make_private(self) -> None:
+        """Let nobody but their owner read the files that an earlier version has left."""
+        files = (self.part, self.journal, self.weights, self.clients, self.run_id, self.snapshot)
+        for path in (*files, *self.spool.glob("*")):
+            with suppress(FileNotFoundError):
+                path.chmod(0o600)
+        with suppress(FileNotFoundError):
+            self.spool.chmod(0o700)
+
+    def _make_room(self, header: Header, resume: bool, overwrite: bool, fixed: Collection[str]) -> bool:
         if overwrite:
             rmtree(self.spool, ignore_errors=True)
             for path in (self.part, self.journal, self.weights, self.clients):
@@ -74,7 +119,6 @@ class RunFolder:
             self.drop_helpers()
         elif not _begins_with(found, header):
             self._extend(found, header, fixed)
-        self.path.mkdir(parents=True, exist_ok=True)
         return not self.is_over
 
     def drop_helpers(self) -> None:
@@ -84,9 +128,18 @@ class RunFolder:
 
     def name_run(self) -> str:
         """The name of the run, by which clients know it again after a restart of the server."""
-        if not self.run_id.exists():
-            write_whole(self.run_id, json.dumps({"run": uuid.uuid4().hex}))
-        return str(json.loads(self.run_id.read_text())["run"])
+        with suppress(FileNotFoundError):
+            try:
+                return str(json.loads(self.run_id.read_bytes())["run"])
+            except (ValueError, KeyError, TypeError) as error:
+                log.warning(
+                    "%s is damaged (%s): the run gets another name, clients that took part join anew",
+                    self.run_id,
+                    error,
+                )
+        name = uuid.uuid4().hex
+        write_whole(self.run_id, json.dumps({"run": name}), 0o600)
+        return name
 
     def _found(self) -> Path | None:
         """The journal that is here; while a finished run is extended, that which grows."""
@@ -94,11 +147,15 @@ class RunFolder:
 
     def _drop_unborn(self) -> None:
         """Delete a journal of which not even the first line was written: nothing had begun."""
-        with suppress(FileNotFoundError):
+        if self._is_unborn():
+            self.part.unlink()
+
+    def _is_unborn(self) -> bool:
+        try:
             with self.part.open("rb") as file:
-                unborn = not file.readline().endswith(b"\n")
-            if unborn:
-                self.part.unlink()
+                return not file.readline().endswith(b"\n")
+        except FileNotFoundError:
+            return False
 
     def _extend(self, found: Path, header: Header, fixed: Collection[str]) -> None:
         """Let the run that is here go on under a header with other ends; JournalError if it cannot.
@@ -106,7 +163,7 @@ class RunFolder:
         What is over stays as it is until the longer run is.
         """
         check_extension(found, read(found)[0], header, fixed)
-        with open_whole(self.part) as file, found.open("rb") as old:
+        with open_whole(self.part, mode=0o600) as file, found.open("rb") as old:
             old.readline()
             file.write(codec.encode(header) + b"\n")
             copyfileobj(old, file)

@@ -54,8 +54,10 @@ class RetracedJournal(Journal):
     It also recalls what the earlier run measured, since retracing cannot measure again.
     """
 
-    def __init__(self, path: Path, lines: int, snapshot: Snapshot | None) -> None:
-        self._go_on(path, lines if snapshot is None else max(lines, snapshot.lines))
+    def __init__(
+        self, path: Path, lines: int, snapshot: Snapshot | None, patient: bool = False
+    ) -> None:
+        self._go_on(path, lines if snapshot is None else max(lines, snapshot.lines), patient)
         self._snapshot, self._there, self.retraced = snapshot, lines, 1
         self._part = part_path(path)
         self._old = self._part.open("rb")

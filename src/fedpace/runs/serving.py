@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 
-from fedpace.core.errors import ConfigError, FedpaceError
+from fedpace.core.errors import ConfigError
 from fedpace.core.journal import Journal
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
@@ -80,12 +80,14 @@ class ServedRun:
     def _open_journal(self) -> tuple[Journal, Unfinished]:
         path = self.folder.journal
         if not self.folder.part.exists():
-            fresh = self._journal = Journal(path, self._assembly.header)
+            fresh = self._journal = Journal(path, self._assembly.header, patient=True)
             fresh.sync()
             self.session = self._assembly.session(fresh)
             return fresh, Unfinished()
         snapshot = Snapshot.find(self.folder.snapshot)
-        journal = self._journal = RetracedJournal(path, count_lines(self.folder.part), snapshot)
+        journal = self._journal = RetracedJournal(
+            path, count_lines(self.folder.part), snapshot, patient=True
+        )
         self.session = self._assembly.session(journal)
         try:
             found = retrace(journal, self.session, self.world, self.models)
@@ -117,13 +119,8 @@ class ServedRun:
 
     def close(self, complete: bool = False) -> None:
         """Close the journal, if it is not."""
-        try:
-            if self._journal is not None:
-                self._journal.close(complete)
-        except OSError as error:
-            raise FedpaceError(
-                f"the journal cannot be written: {error}; free some space and resume"
-            ) from error
+        if self._journal is not None:
+            self._journal.close(complete)
 
     def _flush(self) -> None:
         if self._journal is not None:

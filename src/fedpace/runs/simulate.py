@@ -113,6 +113,7 @@ def simulate(
         trainers = _Workers(workers, executor == "ray", stack)
         if folder is None:
             return _in_memory(assembly, trainers, tuple(watches))
+        stack.enter_context(folder)
         if assembly.open_folder():
             _on_disk(assembly, trainers, tuple(watches), snapshot_every_s, stop)
     return open_result(folder.path)

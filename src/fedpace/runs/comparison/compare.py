@@ -23,6 +23,7 @@ from fedpace.report.summary import Summary
 from fedpace.runs.assembly import check_timing, context_of
 from fedpace.runs.comparison.grid import expand_grid
 from fedpace.runs.config import Config, policy_plan
+from fedpace.runs.disk.lock import FolderLock
 from fedpace.runs.folder import RunFolder
 from fedpace.runs.simulate import check_device, open_result, simulate
 from fedpace.runs.stopping import SIGNALS, StoppedBySignal, StopSignals
@@ -103,7 +104,8 @@ def compare(
         for number, entry in enumerate(todo)
     ]
     failed: dict[Entry, Exception] = {}
-    with StopSignals() as signals, _WorkerPool(min(jobs or usual, len(todo))) as pool:
+    out.mkdir(parents=True, exist_ok=True)
+    with FolderLock(out), StopSignals() as signals, _WorkerPool(min(jobs or usual, len(todo))) as pool:
         going_on = {pool.submit(call): entry for call, entry in zip(calls, todo, strict=True)}
         while going_on:
             wait(going_on, timeout=0.2, return_when="FIRST_COMPLETED")

@@ -1,0 +1,1 @@
+"""A run on disk: the lock of its folder, generations of snapshots, settings that changed."""

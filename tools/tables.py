@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from fedpace.report.table import markdown
-from fedpace.runs.compare import compare
+from fedpace.runs.comparison.compare import compare
 from fedpace.runs.config import load
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedpace.report.collection import collect_runs
 from fedpace.report.table import markdown
-from fedpace.runs.compare import compare
+from fedpace.runs.comparison.compare import compare
 from fedpace.runs.config import CompareSettings, StopSettings, load
 
 RATES = (0.05, 0.1, 0.2, 0.4)

@@ -1,22 +1,17 @@
-"""`fedpace serve | join | status | drain | expel | stop`: a federation over a network."""
+"""`fedpace serve | join | drain | expel | stop`: a federation over a network."""
 
 import asyncio
-import logging
 import math
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from fedpace.cli import shared
 from fedpace.cli.keys import read_join_token
 from fedpace.core.errors import ConfigError, needs_extra
+from fedpace.runs.logs import set_up_logs
 
 if TYPE_CHECKING:
     from fedpace.net.keys.gate import ClientKeys, Gate
@@ -39,6 +34,9 @@ ServerAddress = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where t
 MemberName = Annotated[str, typer.Argument(metavar="NAME", help="The member's name.")]
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for log and audit.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
+LogFormat = Annotated[
+    str, typer.Option("--log", metavar="text|json", help="Logs on stderr: for people, or for programs.")
+]
 
 
 def serve(
@@ -62,11 +60,20 @@ def serve(
     ),
     resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve /healthz, /readyz and Prometheus's /metrics there, on 127.0.0.1 unless a host "
+            "is given [serve.metrics of the config, or not at all].",
+        ),
+    ] = None,
+    log: LogFormat = "text",
     verbose: Verbose = False,
     set_: shared.Set = None,
 ) -> None:
     """Train over a network: wait for clients, then run one policy with them."""
-    log_to_stderr(verbose)
+    set_up_logs(log, verbose)
     settings = shared.load_config(config, set_ or [])
     label = policy or settings.policy
     folder = out or shared.run_folder(settings.name, label, "served")
@@ -84,6 +91,7 @@ def serve(
         resume=resume,
         overwrite=overwrite,
         anywhere=anywhere,
+        metrics=metrics,
     )
     if result is None:
         again = f"fedpace serve {config} --out {folder} --resume"
@@ -117,10 +125,11 @@ def join(
         float | None,
         typer.Option(metavar="SECONDS", help="Give up when no server answered for so long [never]."),
     ] = None,
+    log: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
     """Take part in a federation with this machine's own data, until it is over."""
-    log_to_stderr(verbose)
+    set_up_logs(log, verbose)
     with needs_extra("net"):
         from fedpace.runs import federation
     if task is None:
@@ -130,7 +139,7 @@ def join(
             raise ConfigError("--token and --insecure are both given; choose one")
         patience_s = math.inf if patience is None else patience
         federation.enrol(address, read_join_token(token), keys or Path("keys"), patience_s)
-    shown = _client_keys(keys, insecure)
+    shown = client_keys(keys, insecure)
     known = name or (None if shown is None else shown.name)
     if known is None:
         raise ConfigError("--name is not set; give the name that the server is to know this client by")
@@ -146,35 +155,6 @@ def join(
         patience_s=math.inf if patience is None else patience,
     )
     shared.say(f"over: {reason}")
-
-
-def status(
-    address: ServerAddress,
-    keys: Keys = None,
-    insecure: Insecure = False,
-    watch: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Ask again this often, until Ctrl-C.")
-    ] = None,
-) -> None:
-    """Show the clients of a federation, their tasks and the progress of its run.
-
-    Everybody is shown to an operator's keys, a client's show itself.
-    """
-    with needs_extra("net"):
-        from fedpace.runs.federation import ask_status
-    shown = _client_keys(keys, insecure)
-
-    def ask() -> Group:
-        return _status_table(asyncio.run(ask_status(address, shown)))
-
-    console = Console()
-    if watch is None:
-        console.print(ask())
-        return
-    with Live(ask(), console=console, auto_refresh=False) as live:
-        while True:
-            time.sleep(watch)
-            live.update(ask(), refresh=True)
 
 
 def drain(address: ServerAddress, name: MemberName, keys: Keys = None, reason: Reason = None) -> None:
@@ -197,17 +177,8 @@ def _order(address: str, keys: Path | None, **order: Any) -> None:
     with needs_extra("net"):
         from fedpace.net import federation_pb2 as pb
         from fedpace.runs.federation import give_order
-    shown = _client_keys(keys, insecure=False)
+    shown = client_keys(keys, insecure=False)
     shared.say(asyncio.run(give_order(address, shown, pb.OperateRequest(**order))))
-
-
-def log_to_stderr(verbose: bool) -> None:
-    """Write the logs of fedpace to stderr, for an operator to read."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
-    logger = logging.getLogger("fedpace")
-    logger.handlers[:] = [handler]
-    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
 
 
 def _gate(keys: Path | None, auth: str, insecure: bool) -> "Gate":
@@ -221,7 +192,7 @@ def _gate(keys: Path | None, auth: str, insecure: bool) -> "Gate":
     return Gate.open(folder, "token" if auth == "token" else "certificate")
 
 
-def _client_keys(keys: Path | None, insecure: bool) -> "ClientKeys | None":
+def client_keys(keys: Path | None, insecure: bool) -> "ClientKeys | None":
     from fedpace.net.keys.gate import ClientKeys
 
     folder = _key_folder(keys, insecure)
@@ -239,20 +210,3 @@ def _importable(path: str) -> str:
     """Let modules in the current folder be named."""
     sys.path.insert(0, str(Path.cwd()))
     return path
-
-
-def _status_table(reply: Any) -> Group:
-    tested = f", {reply.tested}" if reply.tested else ""
-    head = f"{reply.name}: {reply.policy}, {reply.state}, round {reply.round}, "
-    head += f"{reply.now_s:.0f} s{tested}"
-    columns = ("client", "state", "doing", "seen", "s a batch", "s down", "s up", "updates", "refused")
-    table = Table(*columns, box=None)
-    for one in reply.clients:
-        seen = f"{one.last_seen_s:.1f} s ago" if one.last_seen_s >= 0 else "-"
-        speeds = [f"{s:.3g}" if s else "-" for s in (one.batch_s, one.down_s, one.up_s)]
-        refused = Text(str(one.refused), style="red" if one.refused else "")
-        table.add_row(one.name, one.state, one.doing, seen, *speeds, str(one.updates), refused)
-    notes = [Text(f"! {warning}", style="yellow") for warning in reply.warnings]
-    if reply.own_only:
-        notes.append(Text("these keys are a client's, and show itself; an operator's show everybody"))
-    return Group(Text(head), table, *notes)

@@ -8,9 +8,10 @@ import sys
 import typer
 
 from fedpace.cli import data, keys, listing, plan
-from fedpace.cli.federation import drain, expel, join, serve, status, stop
+from fedpace.cli.federation import drain, expel, join, serve, stop
 from fedpace.cli.shared import complain
 from fedpace.cli.simulation import StoppedByUser, compare, replay, report, run
+from fedpace.cli.status import status
 from fedpace.core.errors import FedpaceError
 from fedpace.runs.plugins import Group
 

@@ -1,5 +1,6 @@
 """Options and steps that several commands share, and the two ways to print a message."""
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from fedpace.report.summary import Summary
 from fedpace.runs import config as configs
+from fedpace.runs.logs import logs_are_json
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The run's configuration.")]
 Set = Annotated[
@@ -76,5 +78,8 @@ def say_aside(message: str) -> None:
 
 
 def complain(message: str) -> None:
-    """Print an error on stderr."""
+    """Print an error on stderr; log it where the logs are for programs."""
+    if logs_are_json():
+        logging.getLogger("fedpace").error("%s", message)
+        return
     Console(stderr=True).print(f"fedpace: {message}", markup=False, highlight=False, soft_wrap=True)

@@ -181,7 +181,7 @@ class Books:
 
     now: time of the last event; started: the run has begun; clients: who is there; open, updates: tasks
     by their numbers, those that are given out and those whose updates wait for their use; timers: when
-    each runs out; ledger: the money.
+    each runs out; versions: of model slots that have one; ledger: the money.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -198,6 +198,7 @@ class Books:
         self.open: Mapping[int, OpenTask] = MappingProxyType(self._open)
         self.updates: Mapping[int, OpenTask] = MappingProxyType(self._updates)
         self.timers: Mapping[str, float] = MappingProxyType(self._timers)
+        self.versions: Mapping[str, int] = MappingProxyType(self._versions)
 
     def version(self, slot: str = GLOBAL) -> int:
         """Current version of a model slot: how many aggregations and blends made it."""

@@ -16,6 +16,7 @@ from fedpace.flower.settings import FlowerSettings
 from fedpace.learn.tasks.task import Task
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config
+from fedpace.runs.logs import set_up_logs
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message  # type: ignore[import-not-found, unused-ignore]
@@ -114,9 +115,5 @@ def _made(factory: Factory, context: "Context") -> Task:
 
 def _say() -> None:
     """Logs on stdout, which Flower streams to whoever has started the run."""
-    logger = logging.getLogger("fedpace")
-    if not logger.handlers:
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+    if not logging.getLogger("fedpace").handlers:
+        set_up_logs(stream=sys.stdout)

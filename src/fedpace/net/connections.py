@@ -38,7 +38,8 @@ class Connection:
     """A control stream. client: its number; known: it took part in the run before; here: it does now.
 
     Until it has been told that it takes part, what the run says to it waits. fault: why it is ended,
-    where that is for bytes that are no message; doubted_at: since when its proof does not hold.
+    where that is for bytes that are no message; doubted_at: since when its proof does not hold;
+    moved_at: when its task or steps last changed.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Connection:
     waiting: "list[pb.FromServer] | None" = field(default_factory=list)
     task: int = 0
     steps: int = 0
+    moved_at: float = 0.0
     latency_s: float = 0.0
     rates: pb.Rates | None = None
     fault: str = ""
@@ -62,6 +64,12 @@ class Connection:
     def takes_part(self) -> bool:
         """True once it has been told to start, and what it said before has been heard."""
         return self.open and self.waiting is None
+
+    def hear_beat(self, beat: pb.Beat, now: float) -> None:
+        """Note how far the client is."""
+        if (beat.task, beat.steps) != (self.task, self.steps):
+            self.moved_at = now
+        self.task, self.steps, self.latency_s = beat.task, beat.steps, beat.latency_s
 
     def say(self, message: pb.FromServer) -> None:
         """Put a message into the outbox; a client that does not read is cut off."""

@@ -243,7 +243,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "policy", "state", "round", "now_s", "tested", "clients", "own_only", "warnings")
+    __slots__ = ("name", "policy", "state", "round", "now_s", "tested", "clients", "own_only", "warnings", "hold_ups")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +253,7 @@ class StatusReply(_message.Message):
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     OWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_UPS_FIELD_NUMBER: _ClassVar[int]
     name: str
     policy: str
     state: str
@@ -262,10 +263,21 @@ class StatusReply(_message.Message):
     clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
     own_only: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., tested: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., own_only: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    hold_ups: _containers.RepeatedCompositeFieldContainer[HoldUp]
+    def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., tested: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., own_only: bool = ..., warnings: _Optional[_Iterable[str]] = ..., hold_ups: _Optional[_Iterable[_Union[HoldUp, _Mapping]]] = ...) -> None: ...
+
+class HoldUp(_message.Message):
+    __slots__ = ("name", "why", "late_s")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    LATE_S_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    why: str
+    late_s: float
+    def __init__(self, name: _Optional[str] = ..., why: _Optional[str] = ..., late_s: _Optional[float] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
-    __slots__ = ("name", "client", "state", "doing", "last_seen_s", "batch_s", "up_s", "updates", "refused", "down_s", "keys_end")
+    __slots__ = ("name", "client", "state", "doing", "last_seen_s", "batch_s", "up_s", "updates", "refused", "down_s", "keys_end", "task", "phase", "task_age_s", "late_s", "last_refusal", "refused_ago_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +289,12 @@ class ClientStatus(_message.Message):
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     DOWN_S_FIELD_NUMBER: _ClassVar[int]
     KEYS_END_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    TASK_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    LATE_S_FIELD_NUMBER: _ClassVar[int]
+    LAST_REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_AGO_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     client: int
     state: str
@@ -288,7 +306,13 @@ class ClientStatus(_message.Message):
     refused: int
     down_s: float
     keys_end: float
-    def __init__(self, name: _Optional[str] = ..., client: _Optional[int] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., last_seen_s: _Optional[float] = ..., batch_s: _Optional[float] = ..., up_s: _Optional[float] = ..., updates: _Optional[int] = ..., refused: _Optional[int] = ..., down_s: _Optional[float] = ..., keys_end: _Optional[float] = ...) -> None: ...
+    task: int
+    phase: str
+    task_age_s: float
+    late_s: float
+    last_refusal: str
+    refused_ago_s: float
+    def __init__(self, name: _Optional[str] = ..., client: _Optional[int] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., last_seen_s: _Optional[float] = ..., batch_s: _Optional[float] = ..., up_s: _Optional[float] = ..., updates: _Optional[int] = ..., refused: _Optional[int] = ..., down_s: _Optional[float] = ..., keys_end: _Optional[float] = ..., task: _Optional[int] = ..., phase: _Optional[str] = ..., task_age_s: _Optional[float] = ..., late_s: _Optional[float] = ..., last_refusal: _Optional[str] = ..., refused_ago_s: _Optional[float] = ...) -> None: ...
 
 class SignRequest(_message.Message):
     __slots__ = ("request",)

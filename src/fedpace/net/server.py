@@ -7,12 +7,10 @@ it is.
 
 import asyncio
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, cast
 
 import grpc
@@ -24,21 +22,16 @@ from fedpace.core.events import Failed, Profiled
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import transfer, wire
 from fedpace.net.connections import Complaints, Connection, Connections
+from fedpace.net.greeting import RunInfo, find_fault
 from fedpace.net.keys.gate import Gate, UnknownCaller, UnreadableRecords
 from fedpace.net.keys.identity import Identity, day, ends_soon
+from fedpace.net.monitor.counters import RunCounters
+from fedpace.net.monitor.delays import TaskDelay, task_delays
 from fedpace.net.pieces import Piece, Unreadable
 from fedpace.net.service import INSTANCE, Call
 from fedpace.net.status import add_clients, add_warnings
 from fedpace.remote.packing import digest
-from fedpace.remote.reports import (
-    MOST_SAMPLES,
-    ClientReady,
-    JoinRequest,
-    Report,
-    RunOver,
-    RunStopped,
-    is_name,
-)
+from fedpace.remote.reports import MOST_SAMPLES, ClientReady, JoinRequest, Report, RunOver, RunStopped
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
@@ -50,18 +43,6 @@ _NO_STREAM = "there is no control stream of this client"
 _HELLO_S = 10.0
 _END_S = 2.0
 """How long a client has for taking the last that it is told."""
-_INSTANCE = re.compile(r"[0-9a-f]{32}")
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """Facts of the run that every client is told."""
-
-    run: str
-    seed: int
-    settings: str
-    model: str
-    most_bytes: int
 
 
 class Server:
@@ -80,6 +61,7 @@ class Server:
         self._models, self._spool = models, spool
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self.counters = RunCounters(clock)
         self.connections = Connections(settings, gate, self._put, clock)
         self._calls: Counter[str] = Counter()
         """Who -> calls that are going on."""
@@ -87,6 +69,8 @@ class Server:
         self._digests: dict[int, tuple[bytes, bytes]] = {}
         self.standing: Callable[[], pb.StatusReply] = pb.StatusReply
         """Gives the answer to `status`, but for its clients."""
+        self.hold_ups: Callable[[list[TaskDelay]], list[pb.HoldUp]] = lambda delays: []
+        """Says what the run waits for, by the open tasks."""
         self.told_over: set[str] = set()
         """Clients that came when the run was over, and know it now."""
         self.on_admitted: Callable[[str, str], None] = lambda peer, name: None
@@ -102,15 +86,19 @@ class Server:
     # ClientTransport: called by the run's thread
 
     def send_command(self, client: int, command: Probe | Train | Cancel, left_s: float | None) -> None:
+        if not isinstance(command, Cancel):
+            self.counters.ordered(command.task)
         self._later(client, wire.order(command, left_s))
 
     def send_ack(self, client: int, task: int) -> None:
         self._later(client, pb.FromServer(accepted=pb.Accepted(task=task)))
 
     def send_refusal(self, client: int, task: int, reason: str) -> None:
+        self.counters.refused_report(client, reason)
         self._later(client, pb.FromServer(refused=pb.Refused(task=task, reason=reason)))
 
     def expel(self, client: int, reason: str) -> None:
+        self.counters.shut_out(client, reason)
         self._later(client, pb.FromServer(refused=pb.Refused(reason=reason)), close=True)
 
     def dismiss(self, client: int, reason: str) -> None:
@@ -137,11 +125,13 @@ class Server:
                 log.warning("a call from %s is turned away: %s", context.peer(), error)
             # What is no fault of the caller is worth another try.
             later = isinstance(error, UnreadableRecords)
+            self.counters.refused_call("records" if later else "credentials")
             code = grpc.StatusCode.UNAVAILABLE if later else grpc.StatusCode.UNAUTHENTICATED
             await context.abort(code, "")
             raise
         who, most = context.peer() if identity is None else identity.name, self._settings.calls_at_once
         if self._calls[who] >= most:
+            self.counters.refused_call("calls")
             log.warning("a call of %s is turned away: it has %d others", who, most)
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} calls at a time are enough"
@@ -186,12 +176,15 @@ class Server:
             self._digests = {id(data): (data, sha256)}
         else:
             sha256 = known[1]
+        self.counters.downloading(request.task, 0)
         try:
             async for piece in transfer.pieces(request.task, data, request.offset, sha256):
                 if not connection.open:
                     await context.abort(grpc.StatusCode.UNAVAILABLE, _NO_STREAM)
                 yield piece
                 connection.seen_at = self._clock()
+                self.counters.downloading(request.task, len(piece.data))
+            self.counters.downloaded(request.task)
         except PeerError as error:
             await context.abort(transfer.status_code(error), str(error))
 
@@ -209,6 +202,7 @@ class Server:
         if there is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no task {request.task} for you")
             raise AssertionError("abort raises")
+        self.counters.uploading(request.task)
         return pb.OfferReply(offset=there)
 
     async def send(
@@ -218,10 +212,13 @@ class Server:
 
         def allowed(task: int) -> bool:
             connection.seen_at = self._clock()
-            return connection.open and self._world.wants(connection.client, task)
+            wanted = connection.open and self._world.wants(connection.client, task)
+            if wanted:
+                self.counters.uploading(task)
+            return wanted
 
         try:
-            return await transfer.receive(requests, self._spool, allowed)
+            return await transfer.receive(self.counters.counted(requests), self._spool, allowed)
         except (PeerError, OSError) as error:
             await self._fault(connection, context, error)
             raise
@@ -232,7 +229,10 @@ class Server:
         reply, only = self.standing(), None
         if identity is not None and identity.role != "operator":
             only, reply.own_only = identity.name, True
-        add_clients(reply, self._world, self.connections, self._clock(), only)
+        now, beat_s = self._clock(), self._settings.beat_s
+        delays = task_delays(self._world, self.connections, self.counters, now, beat_s)
+        add_clients(reply, self._world, self.connections, self.counters, delays, now, only)
+        reply.hold_ups.extend(one for one in self.hold_ups(delays) if only in (None, one.name))
         add_warnings(reply, self._gate, self.connections, only)
         return reply
 
@@ -264,25 +264,18 @@ class Server:
         except (TimeoutError, StopAsyncIteration):
             return None
         except Unreadable as error:
+            self.counters.refused_call("unreadable")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
-        hello, fault = first.hello, ""
-        if (
-            not first.HasField("hello")
-            or not is_name(hello.name)
-            or not _INSTANCE.fullmatch(hello.instance)
-        ):
-            fault = "the first message must be a hello with a name and an instance"
-        elif identity is not None and identity.name != hello.name:
-            fault = f"you are {identity.name}, not {hello.name}"
-        elif identity is not None and identity.role != "client":
-            fault = f"{identity.name} is an operator; take part with a client's keys"
-        elif hello.model != self._about.model:
-            fault = "your model has other layers than the server's; build the same one"
+        hello = first.hello
+        kind, fault = find_fault(first, identity, self._about.model)
         if fault:
+            self.counters.refused_call(kind)
             await context.write(pb.FromServer(refused=pb.Refused(reason=fault, for_good=True)))
             return None
-        fault = self.connections.too_often(hello.name) or self.connections.doubled(hello)
+        kind, fault = "too_often", self.connections.too_often(hello.name)
+        if not fault:
+            kind, fault = "doubled", self.connections.doubled(hello)
         number: Future[int] = Future()
         if not fault:
             self._world.put(JoinRequest(hello.name, number))
@@ -294,30 +287,18 @@ class Server:
                 self.told_over.add(hello.name)
                 return None
             except (PeerError, RunStopped, OSError) as error:
-                fault = str(error)
+                kind, fault = "place", str(error)
         if fault:
+            self.counters.refused_call(kind)
             log.warning("%s is turned away: %s", hello.name, fault)
             await context.write(pb.FromServer(refused=pb.Refused(reason=fault)))
             return None
         if identity is not None and ends_soon(identity.until, self._gate.clock()):
             log.warning("the %s of %s ends %s", identity.kind, hello.name, day(identity.until))
-        about = self._about
-        connection = Connection(
-            hello.name, hello.instance, identity, client, self._clock(), hello.run == about.run
-        )
+        known = hello.run == self._about.run
+        connection = Connection(hello.name, hello.instance, identity, client, self._clock(), known)
         self.connections.add(connection)
-        connection.say(
-            pb.FromServer(
-                welcome=pb.Welcome(
-                    run=about.run,
-                    client=client,
-                    seed=about.seed,
-                    settings=about.settings,
-                    beat_s=self._settings.beat_s,
-                    most_bytes=about.most_bytes,
-                )
-            )
-        )
+        connection.say(self._about.welcome(client, self._settings.beat_s))
         return connection
 
     async def _read(self, connection: Connection, requests: AsyncIterator[pb.FromClient]) -> None:
@@ -328,6 +309,7 @@ class Server:
         except RunOver as over:
             connection.say(pb.FromServer(bye=pb.Bye(reason=str(over))))
         except Unreadable as error:
+            self.counters.refused_call("unreadable")
             log.warning("%s is cut off: %s", connection.name, error)
             connection.fault = str(error)
         except (PeerError, RunStopped) as error:
@@ -345,10 +327,8 @@ class Server:
         if kind == "ready" and not connection.here:
             await self._take_in(connection, message.ready)
         elif kind == "beat":
-            beat = message.beat
-            connection.task, connection.steps = beat.task, beat.steps
-            connection.latency_s = beat.latency_s
-            connection.say(pb.FromServer(beat=pb.Beat(number=beat.number)))
+            connection.hear_beat(message.beat, connection.seen_at)
+            connection.say(pb.FromServer(beat=pb.Beat(number=message.beat.number)))
         elif not connection.here:
             raise PeerError(f"a message of kind {kind} came before the client was ready")
         elif kind == "profiled":
@@ -380,6 +360,7 @@ class Server:
     async def _fault(self, connection: Connection, context: Call, error: Exception) -> None:
         if not connection.open:  # it may go on with the next one
             await context.abort(grpc.StatusCode.UNAVAILABLE, _NO_STREAM)
+        self.counters.refused_call("transfer")
         log.warning("a transfer of %s failed: %s", connection.name, error)
         await context.abort(transfer.status_code(error), str(error)[:500])
 

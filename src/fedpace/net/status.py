@@ -5,6 +5,8 @@ from fedpace.net import federation_pb2 as pb
 from fedpace.net.connections import Connection, Connections
 from fedpace.net.keys.gate import Gate
 from fedpace.net.keys.identity import day, ends_soon
+from fedpace.net.monitor.counters import RunCounters
+from fedpace.net.monitor.delays import TaskDelay
 from fedpace.remote.world import RemoteWorld
 
 
@@ -12,10 +14,13 @@ def add_clients(
     reply: pb.StatusReply,
     world: RemoteWorld,
     connections: Connections,
+    counters: RunCounters,
+    delays: list[TaskDelay],
     now: float,
     only: str | None = None,
 ) -> None:
-    """Add a row for every client of the run. only: for the one of this name."""
+    """Add a row for every client of the run. delays: of open tasks; only: for the one of this name."""
+    oldest = {one.client: one for one in sorted(delays, key=lambda one: one.age_s)}
     by_client = {one.client: one for one in connections}
     for client, record in enumerate(world.clients):
         if only not in (None, record.name):
@@ -33,6 +38,12 @@ def add_clients(
         )
         if connection is not None and connection.identity is not None:
             row.keys_end = connection.identity.until.timestamp()
+        refusal, delay = counters.last_refusal(client), oldest.get(client)
+        if refusal is not None:
+            row.last_refusal, row.refused_ago_s = refusal.reason, now - refusal.at
+        if delay is not None:
+            row.task, row.phase = delay.task, delay.phase
+            row.task_age_s, row.late_s = delay.age_s, delay.late_s
         if rates is not None:
             row.batch_s = rates.batch_s
             row.down_s, row.up_s = rates.down_s, rates.up_s

@@ -26,6 +26,9 @@ class Inbox:
         self.stopped: str | None = None
         """Why the run is to stop."""
 
+    def __len__(self) -> int:
+        return len(self._reports)
+
     def put(self, report: Report) -> None:
         """Add a report; PeerError where a client reports faster than it can be heard."""
         with self._changed:

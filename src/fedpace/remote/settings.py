@@ -37,6 +37,11 @@ class ServeSettings(Checked):
         Count, "of one address at a time that have not proved who they are"
     ] = 128
     most_bytes: Annotated[Count | None, "largest update; default: what the model can need"] = None
+    metrics: Annotated[
+        str | None,
+        "[HOST:]PORT for /healthz, /readyz and /metrics; default: none, and no host: loopback",
+    ] = None
+    metrics_clients: Annotated[bool, "metrics of each client by its name, too"] = False
 
     def _check_rest(self) -> None:
         if self.silent_s < 2 * self.beat_s:

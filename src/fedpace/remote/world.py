@@ -121,6 +121,11 @@ class RemoteWorld:
         """By their numbers."""
         return self.desk.clients
 
+    @property
+    def unheard(self) -> int:
+        """Reports that wait in the inbox."""
+        return len(self._inbox)
+
     def tasks_of(self, client: int) -> list[Probe | Train]:
         """The last command on each open task of a client."""
         found = [self._books.open.get(task) for task in self._books.tasks_of(client)]

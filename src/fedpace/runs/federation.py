@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,14 @@ from fedpace.net import enrolment
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client, check_address, why
 from fedpace.net.enrolment import open_channel, renew
+from fedpace.net.greeting import RunInfo
 from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.limits.sockets import ConnectionLimits, SocketWatch
 from fedpace.net.membership import Membership, MembershipStub, membership_handlers
-from fedpace.net.server import RunInfo, Server
+from fedpace.net.monitor.delays import hold_ups
+from fedpace.net.monitor.endpoint import WatchEndpoint, is_loopback, watch_endpoint
+from fedpace.net.monitor.snapshot import RunWatch
+from fedpace.net.server import Server
 from fedpace.net.service import SERVER_OPTIONS, Stub, handlers
 from fedpace.remote.reports import RunOver, RunStopped
 from fedpace.remote.torch_trainee import TorchTrainee
@@ -66,33 +69,37 @@ def serve(
     anywhere: bool = False,
     on_ready: Callable[[int], None] = lambda port: None,
     stop: threading.Event | None = None,
+    metrics: str | None = None,
 ) -> Result | None:
     """Run one policy over a network, until it is over; None where it was stopped before.
 
     address: HOST:PORT to listen on, port 0 for any that is free; on_ready: told the port; stop: ends
     the run when it is set, to be gone on with by `resume`. Ctrl-C does the same. anywhere: also listen
-    to other machines where the gate asks nobody for proof.
+    to other machines where the gate asks nobody for proof. metrics: [HOST:]PORT for health and metrics,
+    instead of the config's.
     """
     plans, folder = configs.load_plan(config, policy), RunFolder(out)
     request = RunRequest(*plans, folder, task, device, resume, overwrite)
     if not anywhere:
         check_exposure(address, gate)
-    with one_thread(), folder:
+    watching = watch_endpoint(metrics or plans[0].serve.metrics)
+    with one_thread(), folder, watching as watched:
         assembly = Assembly.served(request)
         finished = not assembly.open_folder() or asyncio.run(
-            _serve(assembly, _Endpoint(address, gate, on_ready, stop))
+            _serve(assembly, _Endpoint(address, gate, on_ready, stop, watched))
         )
     return open_result(folder.path) if finished else None
 
 
 @dataclass(frozen=True)
 class _Endpoint:
-    """Where a server listens, to whom, and who is told so and may end it; see `serve`."""
+    """Where a server listens, to whom, and who is told so, may end it and watches; see `serve`."""
 
     address: str
     gate: Gate
     on_ready: Callable[[int], None]
     stop: threading.Event | None
+    watched: WatchEndpoint | None
 
 
 def check_exposure(address: str, gate: Gate) -> None:
@@ -103,15 +110,6 @@ def check_exposure(address: str, gate: Gate) -> None:
             f"{address} can be reached from other machines, and without keys anybody can take part; "
             "make keys with `fedpace keys init`, listen on 127.0.0.1, or insist with --anywhere"
         )
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
@@ -129,6 +127,20 @@ async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
     world = serving.connect(server)
     server.attach(world)
     server.standing = lambda: _standing(serving)
+    serving.counters = server.counters
+    places = min(config.serve.wait_for or config.client_count, config.client_count)
+    server.hold_ups = lambda delays: hold_ups(delays, world, places, serving.journal_fault)
+    watch = RunWatch(
+        server,
+        world,
+        config.serve,
+        serving.spool,
+        endpoint.gate,
+        serving.folder.path,
+        config.client_count,
+        lambda: serving.journal_fault,
+        config.serve.metrics_clients,
+    )
     limits = ConnectionLimits.fitting(config.serve, config.client_count)
     grpc_server = aio.server(
         options=[*SERVER_OPTIONS, *_KEEPALIVE, *limits.options(), ("grpc.so_reuseport", 0)]
@@ -146,6 +158,9 @@ async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
         asyncio.create_task(members.watch()),
         asyncio.create_task(_stop_when_set(world, endpoint.stop)),
     ]
+    if endpoint.watched is not None:
+        endpoint.watched.show(watch, config.name, serving.plan.label)
+        helpers.append(asyncio.create_task(watch.watch()))
     _on_signals(world.stop)
     endpoint.on_ready(port)
     log.info("listening on %s:%d for %d clients", address.rpartition(":")[0], port, config.client_count)
@@ -160,6 +175,7 @@ async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
             await asyncio.to_thread(serving.save)
         else:
             await asyncio.to_thread(serving.finish)
+            watch.over = True
         here = {one.name for one in server.connections if one.open}
         await server.connections.dismiss(reason)
         if reason is not None:

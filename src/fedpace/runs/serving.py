@@ -6,8 +6,10 @@ import math
 import time
 from collections.abc import Callable
 
+from fedpace.core.codec import Message
 from fedpace.core.errors import ConfigError
 from fedpace.core.journal import Journal
+from fedpace.core.session import Recorder
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
 from fedpace.remote.updates import ReceivedUpdates
@@ -18,6 +20,17 @@ from fedpace.runs.progress import ProgressLog
 from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, Unfinished, count_lines, retrace
 
 log = logging.getLogger("fedpace.server")
+
+
+class CountedRecorder:
+    """A recorder whose messages are counted, too, once it has taken them."""
+
+    def __init__(self, recorder: Recorder, counters: Recorder) -> None:
+        self._recorder, self._counters = recorder, counters
+
+    def write(self, message: Message) -> None:
+        self._recorder.write(message)
+        self._counters.write(message)
 
 
 class ServedRun:
@@ -42,6 +55,10 @@ class ServedRun:
         self.models = self.learning.models(self.updates)
         self.news = ProgressLog()
         self._journal: Journal | None = None
+        self.journal_fault = ""
+        """Why the journal cannot be written, as of the last try; empty: it can."""
+        self.counters: Recorder | None = None
+        """Is told all that the run writes into its journal."""
 
     def connect(self, transport: ClientTransport) -> RemoteWorld:
         """The world, whose clients are reached by this transport."""
@@ -68,7 +85,7 @@ class ServedRun:
             self.models,
             every_s,
             self.spool,
-            lambda: world.flush(journal.sync),
+            lambda: world.flush(lambda: self._noting(journal.sync)),
         )
         watches = (self._snapshots, self.news)
         self._run = self._assembly.run(self.session, world, self.models, watches)
@@ -82,13 +99,13 @@ class ServedRun:
         if not self.folder.part.exists():
             fresh = self._journal = Journal(path, self._assembly.header, patient=True)
             fresh.sync()
-            self.session = self._assembly.session(fresh)
+            self.session = self._assembly.session(self._counted(fresh))
             return fresh, Unfinished()
         snapshot = Snapshot.find(self.folder.snapshot)
         journal = self._journal = RetracedJournal(
             path, count_lines(self.folder.part), snapshot, patient=True
         )
-        self.session = self._assembly.session(journal)
+        self.session = self._assembly.session(self._counted(journal))
         try:
             found = retrace(journal, self.session, self.world, self.models)
         except BaseException:
@@ -122,6 +139,18 @@ class ServedRun:
         if self._journal is not None:
             self._journal.close(complete)
 
+    def _counted(self, journal: Journal) -> Recorder:
+        return journal if self.counters is None else CountedRecorder(journal, self.counters)
+
     def _flush(self) -> None:
         if self._journal is not None:
-            self._journal.flush()
+            self._noting(self._journal.flush)
+
+    def _noting(self, write: Callable[[], None]) -> None:
+        """Write, and note what is in the way."""
+        try:
+            write()
+        except OSError as error:
+            self.journal_fault = str(error)
+            raise
+        self.journal_fault = ""

@@ -1,0 +1,1 @@
+"""Watching a served run: counts, snapshots of its state, metrics and health."""

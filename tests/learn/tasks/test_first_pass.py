@@ -52,6 +52,8 @@ SHARED = plain()
         ({"train": (INPUTS, TARGETS + 3)}, "train targets run from 3 to 3, but .* has 3 outputs"),
         ({"train": (INPUTS, TARGETS - 1)}, "train targets run from -1 to -1, .* between 0 and 2"),
         ({"test": (INPUTS, TARGETS + 5)}, "test targets run from 5 to 5"),
+        ({"test": (INPUTS[:, :3], TARGETS)}, r"cannot take test inputs float32 \(2, 3\): "),
+        ({"test": (INPUTS, TARGETS[:, None])}, r"loss fails .* and test targets int64 \(2, 1\)"),
         ({"train": (INPUTS, TARGETS[:, None])}, r"loss fails on outputs float32 \(2, 3\)"),
         ({"model": lambda: Object(4, 3)}, "loss fails on outputs Output and targets"),
         ({"loss": lambda out, y: out}, r"loss gives float32 \(2, 3\); it must give"),

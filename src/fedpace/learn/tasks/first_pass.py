@@ -1,4 +1,4 @@
-"""Tries a task's model on two samples: what does not fit is said in one line, before training."""
+"""Tries a task's model on two samples of each set: what does not fit is said in one line, before training."""
 
 from typing import Any
 
@@ -42,6 +42,9 @@ def trace(task: Task, model: nn.Module) -> Layout:
         outputs = _outputs(model, inputs)
         _check_classes(task, outputs, targets)
         _check_loss(task, outputs, targets)
+        inputs_of_test, targets_of_test = task.test.first(2)
+        outputs = _outputs(model, inputs_of_test, "test inputs")
+        _check_loss(task, outputs, targets_of_test, "test targets")
     try:
         return Layout.trace(model, inputs)
     except FedpaceError:
@@ -50,23 +53,25 @@ def trace(task: Task, model: nn.Module) -> Layout:
         raise _cannot_take(model, inputs, error) from error
 
 
-def _outputs(model: nn.Module, inputs: Tree) -> Any:
+def _outputs(model: nn.Module, inputs: Tree, which: str = "inputs") -> Any:
     try:
         return call(model, inputs)
     except FedpaceError:
         raise
     except Exception as error:  # whatever a model may raise
-        raise _cannot_take(model, inputs, error) from error
+        raise _cannot_take(model, inputs, error, which) from error
 
 
-def _cannot_take(model: nn.Module, inputs: Tree, error: Exception) -> ConfigError:
+def _cannot_take(
+    model: nn.Module, inputs: Tree, error: Exception, which: str = "inputs"
+) -> ConfigError:
     whole = [one for one in leaves(inputs) if not one.is_floating_point()]
     types = ("dtype", "scalar type", "Long", "Float", "not implemented for", "indices")
     hint = "an array is given as model(x), a tuple as model(*x), a dict as model(**x)"
     if whole and any(word in str(error) for word in types):
         hint = "integers stay integers, as tokens must; pixels need a scale: Task(..., scale=1 / 255)"
     return ConfigError(
-        f"model {type(model).__name__} cannot take inputs {describe(inputs)}: {_line(error)}; {hint}"
+        f"model {type(model).__name__} cannot take {which} {describe(inputs)}: {_line(error)}; {hint}"
     )
 
 
@@ -88,14 +93,14 @@ def _check_classes(task: Task, outputs: Any, targets: Tree) -> None:
             )
 
 
-def _check_loss(task: Task, outputs: Any, targets: Tree) -> None:
+def _check_loss(task: Task, outputs: Any, targets: Tree, which: str = "targets") -> None:
     try:
         value = task.loss(outputs, targets)
     except FedpaceError:
         raise
     except Exception as error:  # whatever a user's function may raise
         raise ConfigError(
-            f"loss fails on outputs {describe(outputs)} and targets {describe(targets)}: "
+            f"loss fails on outputs {describe(outputs)} and {which} {describe(targets)}: "
             f"{_line(error)}; give a loss(outputs, targets) that takes what the model gives"
         ) from error
     if not isinstance(value, Tensor) or value.numel() != 1:

@@ -98,7 +98,7 @@ class Learner(TimingOnly):
         return numbers(command)
 
     def evaluate(self, slot):
-        return 0.5, 1.0
+        return {"accuracy": 0.5, "loss": 1.0}
 
 
 class Models(Learner):
@@ -132,7 +132,7 @@ class Impatient(threading.Condition):
 
 class Scorer:
     def score(self):
-        return 0.5, 1.0
+        return {"accuracy": 0.5, "loss": 1.0}
 
 
 class Machines:

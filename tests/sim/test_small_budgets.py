@@ -124,4 +124,4 @@ def test_two_clients_with_two_coins_for_a_hundred_rounds():
         "budget": {"money": 2, "sample_cost": 0.01},
         "stop": {"rounds": 100},
     }
-    assert fedpace.simulate(config, task=task(rng, 2)).summary.money <= 2
+    assert fedpace.simulate(config, task=task(rng, 2)).summary.money <= 2 * (1 + 1e-9)

@@ -32,11 +32,11 @@ class Same(nn.Module):
 ONE = Weights(torch.ones(1), torch.empty(0), torch.empty(0, dtype=torch.int64))
 
 
-def scores(inputs, targets, batch_size=3, **options):
+def scores(inputs, targets, batch_size=3, weights=ONE, **options):
     """Metrics of outputs that are the inputs."""
     own = Task(Same, (inputs, targets), (inputs, targets), **options)
     layout = Trainer(own, TrainSettings(), 1).layout
-    return Evaluator(own, layout, own.model(), batch_size)(ONE)
+    return Evaluator(own, layout, own.model(), batch_size)(weights)
 
 
 REAL = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
@@ -213,7 +213,9 @@ def test_classes_without_scores_of_classes_are_told_what_to_give():
 
 
 def test_a_loss_that_is_no_mean_is_told_so():
-    with pytest.raises(ConfigError, match=r"loss gives \(3,\) for a batch"):
+    with pytest.raises(
+        ConfigError, match=r"loss gives float32 \(2,\); it must give a tensor of one number"
+    ):
         scores(REAL, REAL, loss=lambda out, truth: (out - truth).abs())
 
 

@@ -10,7 +10,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from fedpace import metrics
 from fedpace.core.errors import ConfigError
-from tests.learn.metrics.test_metric import scores
+from fedpace.learn.model.weights import Weights
+from tests.learn.metrics.test_metric import ONE, scores
 
 DRAW = torch.Generator().manual_seed(11)
 X, Y = torch.randn(40, generator=DRAW), torch.randn(40, generator=DRAW)
@@ -53,7 +54,8 @@ def test_auc_is_how_often_a_positive_sample_is_above_a_negative_one():
     assert scores(LOGITS, LABELS, metrics="auc")["auc"] == pytest.approx(sum(each) / 3)
     with pytest.raises(ConfigError, match="auc needs test targets of two classes"):
         scores(LOGITS, LABELS * 0, metrics="auc")
-    assert math.isnan(scores(LOGITS * math.nan, LABELS, metrics="auc")["auc"])
+    lost = Weights(torch.full((1,), math.nan), ONE.buffers, ONE.counters)
+    assert math.isnan(scores(LOGITS, LABELS, metrics="auc", weights=lost)["auc"])
 
 
 def brute_f1(given, true, one):

@@ -1,4 +1,4 @@
-"""Tries a task's model on two samples of each set: what does not fit is said in one line, before training."""
+"""Tries a task's model on two samples of each set: what does not fit is one line, before training."""
 
 from typing import Any
 

@@ -62,7 +62,7 @@ def task(name: str) -> "Task":
     own = shares[int(name.rpartition("-")[2])]
     inputs, targets = whole.train
     # The whole's inputs are scaled already.
-    return replace(whole, train=(inputs[own], targets[own]), scale=None)
+    return replace(whole, train=(inputs[own], targets[own]))
 
 
 class Broken(Exception):

@@ -21,4 +21,4 @@ def task(name: str) -> Task:
     number = int(name.rpartition("-")[2])
     inputs, targets = whole.train
     own = (inputs[number::CLIENTS], targets[number::CLIENTS])
-    return replace(whole, train=own, scale=None)  # the whole's inputs are scaled already
+    return replace(whole, train=own)

@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,14 @@ def test_bytes_are_scaled_as_asked_and_rounded_once():
     made = make(train=(images, np.zeros(256, np.uint8)), scale=1 / 255)
     assert torch.equal(made.train[0], torch.arange(256).float()[:, None] / 255)
     assert made.train[1].dtype == torch.int64
+
+
+def test_samples_taken_from_a_task_are_not_scaled_again():
+    images = np.arange(256, dtype=np.uint8).reshape(-1, 1)
+    made = make(train=(images, np.zeros(256, np.uint8)), scale=1 / 255)
+    inputs, targets = made.train
+    some = replace(made, train=(inputs[250:], targets[250:]))
+    assert torch.equal(some.train.first(6)[0], inputs[250:])
 
 
 def test_bytes_without_a_scale_stay_whole_numbers():

@@ -43,7 +43,8 @@ class Task:
     ordered: each client's indices are in the order in which its samples arrive, where a run lets them
     arrive over time; otherwise the run's stream orders them;
     scale: a factor of inputs, as 1/255 for pixels, which makes them float32; where inputs are a tuple
-    or dict, one of factors, None for what stays as it is;
+    or dict, one of factors, None for what stays as it is. None once it is applied: samples that
+    `dataclasses.replace` takes from a task are scaled already;
     collate: makes a batch of a list of a dataset's samples, as for torch's DataLoader; without it they
     are stacked;
     target: where train and test are dicts of columns, or datasets whose samples are dicts, the name or
@@ -77,6 +78,7 @@ class Task:
             given = getattr(self, part)
             samples = read_samples(part, given, self.scale, self.collate, self.target)
             object.__setattr__(self, part, samples)
+        object.__setattr__(self, "scale", None)
         if self.clients is not None:
             object.__setattr__(self, "clients", _division(self.clients, len(self.train)))
         if self.client_tests is not None:

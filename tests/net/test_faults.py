@@ -781,10 +781,49 @@ def test_models_are_made_again_from_what_was_kept_since_the_last_snapshot(build,
     server = run.serve()
     before = run.rounds()
     run.reached(before + 3)
+    oldest, old = run.out / "snapshot.2.pt", set(run.of(Aggregate)[0].tasks)
+    if snapshots == "old ones":
+        run.wait_for(
+            lambda: not old & {int(path.stem) for path in (run.out / "spool").glob("*.safetensors")},
+            "every snapshot that is kept has it, and it is still there",
+        )
     run.stop(server)
-    kept = {int(path.stem) for path in (run.out / "spool").glob("*.safetensors")}
-    used = {task for one in run.of(Aggregate) for task in one.tasks}
-    assert not kept & used, "a snapshot was taken, and what is in it is still there"
+    assert oldest.exists() == (snapshots == "old ones")
+
+
+@pytest.mark.parametrize("damaged", [1, 2, "all of two"])
+def test_a_damaged_snapshot_falls_back_to_the_one_before(build, damaged):
+    """The model is made again from the updates that were kept for that (`Federation.check`)."""
+    run = build("fedbuff", 3, ON, QUICK | {"snapshot_every_s": 0.2}, k=2)
+    run.config["server"] = {"optimiser": "fedadam", "lr": 0.1}
+    server = run.serve()
+    run.clients(3, step_s=0.01)
+    newest, before = run.out / "snapshot.pt", run.out / "snapshot.1.pt"
+    oldest = run.out / "snapshot.2.pt"
+    run.wait_for(before.exists if damaged == "all of two" else oldest.exists, "there are too few")
+    if damaged == "all of two":
+        server.kill()
+        if oldest.exists():
+            pytest.skip("a third one was quicker")
+    else:
+        made = run.rounds()
+        run.reached(made + 3)
+        server.kill()
+    journal = run.path.read_bytes()
+    for path in (newest, before)[: 1 if damaged == 1 else 2]:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    server = run.serve()
+    assert run.path.read_bytes().startswith(journal[: journal.rindex(b"\n") + 1])
+    assert "snapshot.pt cannot be read: its SHA-256 is none of those" in server.log
+    word = {1: "going on from snapshot.1.pt", 2: "from snapshot.2.pt", "all of two": "the first model"}
+    assert word[damaged] in server.log
+    made = run.rounds()
+    run.reached(made + 3)
+    run.stop(server)
+    assert not run.of(Left)
+    assert not run.of(Failed)
 
 
 def test_a_line_that_was_not_written_to_its_end_is_as_if_it_never_was(build):

@@ -11,8 +11,8 @@ from fedpace.core.journal import Journal, read
 from fedpace.core.policy import NoSettings, Policy
 from fedpace.core.run import Standing
 from fedpace.core.session import Session
+from fedpace.learn import files
 from fedpace.remote.spool import Spool
-from fedpace.runs import resume
 from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, count_lines, retrace
 from tests.messages import evaluated
 from tests.runs.test_folder import HEADER
@@ -185,6 +185,11 @@ def test_updates_are_freed_when_a_snapshot_has_them_and_it_comes_early_where_the
     take(Standing(0.0, 1, None))
     take.join()
     assert (tmp_path / "snapshot.pt").exists()
+    assert spool.others(()) == {1, 2, 3}  # a damaged one falls back to what was before
+    for _ in range(2):
+        take(Standing(0.0, 1, None))
+        take.join()
+    assert (tmp_path / "snapshot.2.pt").exists()
     assert spool.others(()) == {1}
     journal.close(complete=False)
 
@@ -195,7 +200,7 @@ def test_a_full_disk_ends_a_simulation_and_is_told_where_a_run_is_served(
     def full(path, values):
         raise FedpaceError("no space")
 
-    monkeypatch.setattr(resume.files, "save", full)
+    monkeypatch.setattr(files, "save", full)
     take, journal, _ = snapshots(path, tmp_path)
     with pytest.raises(FedpaceError, match="no space"):
         take.save()

@@ -15,6 +15,7 @@ from fedpace.core.errors import ConfigError, JournalError
 from fedpace.core.host import open_whole, write_whole
 from fedpace.core.journal import JOURNAL, Header, part_path, read
 from fedpace.report.summary import Summary, summarise
+from fedpace.runs.disk.generations import SnapshotFiles
 from fedpace.runs.disk.lock import FolderLock
 
 log = logging.getLogger("fedpace.server")
@@ -30,7 +31,8 @@ class RunFolder:
     """A folder for one run, whatever its clock. A finished run keeps its journal, its weights and, so
     that it can be extended, its last snapshot.
 
-    part: the journal until the run is over; snapshot: the models now and then; spool: updates that
+    part: the journal until the run is over; snapshot: the models now and then (snapshots: and those
+    before); spool: updates that
     have come over a network; clients: their names, by number; run_id: by which clients know the run.
     Only its owner may read any of it. Used as a context: its end releases the folder.
     """
@@ -39,6 +41,7 @@ class RunFolder:
         self.path = path = Path(folder)
         self.journal, self.weights = path / JOURNAL, path / "weights.pt"
         self.part, self.snapshot = part_path(self.journal), path / "snapshot.pt"
+        self.snapshots = SnapshotFiles(self.snapshot)
         self.spool, self.clients, self.run_id = path / "spool", path / "clients.json", path / "run.json"
         self._lock: FolderLock | None = None
 
@@ -99,8 +102,8 @@ class RunFolder:
 
     def _make_private(self) -> None:
         """Let nobody but their owner read the files that an earlier version has left."""
-        files = (self.part, self.journal, self.weights, self.clients, self.run_id, self.snapshot)
-        for path in (*files, *self.spool.glob("*")):
+        files = (self.part, self.journal, self.weights, self.clients, self.run_id)
+        for path in (*files, *self.snapshots.all_files(), *self.spool.glob("*")):
             with suppress(FileNotFoundError):
                 path.chmod(0o600)
         with suppress(FileNotFoundError):
@@ -123,7 +126,7 @@ class RunFolder:
 
     def drop_helpers(self) -> None:
         """Delete what only helps to go on with a run."""
-        self.snapshot.unlink(missing_ok=True)
+        self.snapshots.delete()
         self.run_id.unlink(missing_ok=True)
 
     def name_run(self) -> str:

@@ -26,10 +26,10 @@ from fedpace.core.facts import ClientsEvaluated, Evaluated, Spent
 from fedpace.core.journal import Journal, part_path, read
 from fedpace.core.run import Standing
 from fedpace.core.session import Session
-from fedpace.learn import files
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.spool import Spool
 from fedpace.remote.world import RemoteWorld
+from fedpace.runs.disk.generations import KEPT, SnapshotFiles
 
 log = logging.getLogger("fedpace.server")
 
@@ -45,7 +45,9 @@ class Snapshot:
 
     @classmethod
     def find(cls, path: Path) -> "Snapshot | None":
-        return cls(**files.load(path)) if path.exists() else None
+        """The newest one that is whole; JournalError where all are damaged."""
+        values = SnapshotFiles(path).load()
+        return None if values is None else cls(**values)
 
 
 class RetracedJournal(Journal):
@@ -181,9 +183,10 @@ class Snapshots:
 
     A simulated run is also saved at its end, before the lines that say so: it can be extended.
 
-    spool: of a served run; an update stays there until a snapshot holds what became of it. Snapshots
-    are then written beside the run, early where used updates fill the spool, the journal is brought to
-    disk every round, and a full disk is told and tried again. sync: brings the journal to disk.
+    spool: of a served run; an update stays there until the oldest snapshot that is kept holds what
+    became of it. Snapshots are then written beside the run, early where used updates fill the spool,
+    the journal is brought to disk every round, and a full disk is told and tried again. sync: brings
+    the journal to disk.
     """
 
     def __init__(
@@ -196,7 +199,9 @@ class Snapshots:
         sync: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path, self._journal, self._models = path, journal, models
+        self._files, self._journal, self._models = SnapshotFiles(path), journal, models
+        self._used: deque[set[int]] = deque(maxlen=KEPT)
+        """Tasks whose updates the snapshots hold, of each generation since this process began."""
         self._every_s, self._clock, self._last = every_s, clock, clock()
         self._spool, self._failed = spool, False
         self._sync = sync or journal.sync
@@ -226,7 +231,7 @@ class Snapshots:
         self._last = self._clock()
         values = {"lines": self._journal.lines, "state": self._models.state()}
         if self._spool is None:
-            files.save(self._path, values)
+            self._files.save(values)
             self._last = self._clock()
             return
         used = self._spool.others(self._models.tasks)
@@ -247,11 +252,12 @@ class Snapshots:
         return crowded and not self._failed
 
     def _write(self, values: dict[str, Any], spool: Spool, used: set[int]) -> None:
-        """Write a snapshot, and delete the updates that it holds."""
+        """Write a snapshot, and delete the updates that every snapshot holds."""
         self._failed = True
         try:
-            files.save(self._path, values)
-            for task in used:
+            self._files.save(values)
+            self._used.append(used)
+            for task in self._used[0] if len(self._used) == KEPT else ():
                 spool.forget(task)
             self._failed = False
         except (FedpaceError, OSError) as error:

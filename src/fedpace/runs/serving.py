@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from fedpace.core.codec import Message
-from fedpace.core.errors import ConfigError
+from fedpace.core.errors import ConfigError, JournalError
 from fedpace.core.journal import Journal
 from fedpace.core.session import Recorder
 from fedpace.remote.spool import Spool
@@ -16,6 +16,7 @@ from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import RemoteWorld
 from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly
+from fedpace.runs.disk.generations import KEPT
 from fedpace.runs.progress import ProgressLog
 from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, Unfinished, count_lines, retrace
 
@@ -49,7 +50,7 @@ class ServedRun:
         self.train_settings = json.dumps(configs.plain(self.plan.train))
         model_bytes = assembly.header.context.model.total_bytes
         self.most_bytes = most = self.config.serve.most_bytes or 2 * model_bytes + (1 << 20)
-        self.spool = Spool(self.folder.spool, most, (2 * self.config.client_count + 2) * most)
+        self.spool = Spool(self.folder.spool, most, (4 * self.config.client_count + 4) * most)
         norm_bound, widths = self.config.serve.norm_bound, self.plan.widths
         self.updates = ReceivedUpdates(self.spool, norm_bound, widths)
         self.models = self.learning.models(self.updates)
@@ -101,7 +102,7 @@ class ServedRun:
             fresh.sync()
             self.session = self._assembly.session(self._counted(fresh))
             return fresh, Unfinished()
-        snapshot = Snapshot.find(self.folder.snapshot)
+        snapshot = self._find_snapshot()
         journal = self._journal = RetracedJournal(
             path, count_lines(self.folder.part), snapshot, patient=True
         )
@@ -113,6 +114,19 @@ class ServedRun:
             raise
         log.info("going on at %.1f s, round %d", self.session.books.now, self.session.books.version())
         return journal, found
+
+    def _find_snapshot(self) -> Snapshot | None:
+        """The newest snapshot that is whole; None also where all that there ever were are damaged.
+
+        The updates since the beginning are still in the spool then.
+        """
+        try:
+            return Snapshot.find(self.folder.snapshot)
+        except JournalError as error:
+            if self.folder.snapshots.count >= KEPT:
+                raise
+            log.warning("%s; going on from the first model", error)
+            return None
 
     def carry_on(self) -> str:
         """Run; why it is over. RunStopped where it was stopped before."""

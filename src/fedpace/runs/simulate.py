@@ -191,6 +191,7 @@ def _on_disk(
         _run(assembly, journal, models, (*watches, snapshots, stopping))
     learning.save(folder.weights, models.weights())
     journal.close(complete=True)
+    folder.snapshots.keep_newest()
 
 
 def _run(

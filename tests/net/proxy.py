@@ -14,8 +14,9 @@ class Proxy:
     asked for, and for all connections together.
     """
 
-    def __init__(self, target: int) -> None:
-        self.target = target
+    def __init__(self, target: int, delay_s: float = 0.0) -> None:
+        """delay_s: how long everything is on its way, in both directions."""
+        self.target, self.delay_s = target, delay_s
         self.port = 0
         self.up = self.down = 0
         self._left: dict[str, int | None] = {"up": None, "down": None}
@@ -126,6 +127,9 @@ class Proxy:
                     one.transport.abort()
 
     async def _pump(self, way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.delay_s:
+            await self._pump_late(reader, writer)
+            return
         with suppress(OSError):
             while data := await reader.read(1 << 14):
                 while data:
@@ -142,3 +146,11 @@ class Proxy:
                             self.faults += 1
                             self._then()
         await self._flows.wait()  # that it has ended is news, too
+
+    async def _pump_late(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass everything on after the delay, however much there is."""
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                loop.call_later(self.delay_s, writer.write, data)
+        await asyncio.sleep(self.delay_s)

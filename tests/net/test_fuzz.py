@@ -68,6 +68,11 @@ SERVE = {
     "quarantine_after": 10**9,
     "silent_s": 60.0,
     "return_s": 60.0,
+    # What is wrong is to be found out by each report itself, thousands of times.
+    "failures_in_a_row": 0,
+    "norm_factor": 0.0,
+    "loss_factor": 0.0,
+    "influence": 0.0,
 }
 ROUNDS = 10
 

@@ -15,6 +15,7 @@ from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.train.trainer import Trainer
+from fedpace.remote.defence.norms import NormGuard
 from fedpace.remote.packing import pack, unpack
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
@@ -35,7 +36,7 @@ class Site:
     def __init__(self, trainer, folder):
         store = ModelStore(trainer.layout, trainer.initial(), ServerSettings(), lambda _: {"loss": 0.0})
         self.spool = Spool(folder, MOST, 4 * MOST)
-        self.updates = ReceivedUpdates(self.spool, norm_bound=100.0, widths=())
+        self.updates = ReceivedUpdates(self.spool, (), NormGuard(bound=100.0))
         self.models = ModelServer(store, self.updates)
 
     def open(self, *tasks, version=0):
@@ -51,6 +52,7 @@ class Site:
     def receive(self, number, depth=3):
         self.models.expect(arrived(1.0, 0, number, depth=depth), Work(10, epochs=1))
         self.models.collect((number,))
+        self.models.vet(number, 0, members=1)
 
 
 @pytest.fixture
@@ -99,6 +101,7 @@ def test_an_update_is_refused_that_is_too_large_or_not_what_was_reported(
     site.send(1, moved(trainer, by))
     with pytest.raises(PeerError, match=complaint):
         site.receive(1, depth)
+    site.models.forget(1)
     with pytest.raises(PolicyError, match=r"not here: \[1\]"):
         site.models.aggregate(Aggregate((1,), (1.0,)))
 

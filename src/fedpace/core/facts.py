@@ -71,6 +71,27 @@ class Closed(_Fact, frozen=True):
     task: int
 
 
+class KeptOut(_Fact, frozen=True):
+    """A version has the weights of the one before: the step to it led to numbers that are no model."""
+
+    at: float
+    version: int
+    slot: str = always(GLOBAL)
+
+
+class RolledBack(_Fact, frozen=True):
+    """The models were brought back to how they were at version `to` of the global one.
+
+    version: that it has now, and keeps; policies do not hear of it. Updates that were made from
+    versions in between count for nothing.
+    """
+
+    at: float
+    version: int
+    to: int
+    reason: str
+
+
 class Finished(_Fact, frozen=True):
     """The run is over. diverged: the round that came to numbers that are not finite, if one has."""
 
@@ -79,4 +100,4 @@ class Finished(_Fact, frozen=True):
     diverged: int | None = None
 
 
-Fact = Evaluated | ClientsEvaluated | Spent | Ignored | Closed | Finished
+Fact = Evaluated | ClientsEvaluated | Spent | Ignored | KeptOut | RolledBack | Closed | Finished

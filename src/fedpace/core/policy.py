@@ -79,12 +79,14 @@ class Policy(Generic[S]):
     evaluates: it asks for the accuracy of a model, which a timing-only run has not.
     plans_with_budget: it decides from the start by the run's time or money, so that a run cannot go on
     later with more of them.
+    asynchronous: clients go on without waiting for others, so that a quick one has more updates used.
     """
 
     Settings: ClassVar[type[Any]] = NoSettings
     tasks_per_client: ClassVar[int] = 1
     evaluates: ClassVar[bool] = False
     plans_with_budget: ClassVar[bool] = False
+    asynchronous: ClassVar[bool] = False
 
     def __init__(self, settings: S, context: Context) -> None:
         self.settings = settings

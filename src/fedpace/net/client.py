@@ -5,6 +5,7 @@ done is sent when the server is back.
 """
 
 import asyncio
+import itertools
 import logging
 import math
 import random
@@ -27,6 +28,8 @@ from fedpace.remote.trainee import Trainee
 
 log = logging.getLogger("fedpace.client")
 
+_MOST_BEATS = 16
+"""Beats whose answers are waited for."""
 _PAUSE_S = 0.2
 _MOST_PAUSE_S = 15.0
 _SETTLED_S = 2.0
@@ -80,7 +83,10 @@ class Client:
         self._channels: list[aio.Channel] = []
         """The last one is used; transfers that began with older keys end with them."""
         self._connected_at = self._last_with_us = 0.0
+        self._tasks.on_task = self._measure_latency
         self._beats: dict[int, float] = {}
+        """Number -> when it was sent, of beats that were not answered."""
+        self._numbers = itertools.count(1)
         self.over: str | None = None
         """Why the federation has ended."""
 
@@ -242,14 +248,18 @@ class Client:
             raise Refusal(f"this client cannot train: {type(error).__name__}: {error}") from error
 
     async def _beat(self, say: Say, every_s: float) -> None:
-        number = 0
         while True:
-            number += 1
-            await say(self._new_beat(number))
+            await say(self._new_beat())
             await asyncio.sleep(every_s)
 
-    def _new_beat(self, number: int) -> pb.FromClient:
-        self._beats = {number: self._clock()}
+    def _measure_latency(self) -> None:
+        """Beat once more: the answer says how long messages take now."""
+        self._link.outbox.put_nowait(self._new_beat())
+
+    def _new_beat(self) -> pb.FromClient:
+        number = next(self._numbers)
+        self._beats[number] = self._clock()
+        self._beats.pop(number - _MOST_BEATS, None)
         task, steps = self._tasks.doing
         beat = pb.Beat(number=number, task=task, steps=steps, latency_s=self._link.latency_s)
         return pb.FromClient(beat=beat)
@@ -267,14 +277,12 @@ class Client:
         match message.WhichOneof("body"):
             case "start":
                 self._tasks.go_on(set(message.start.held))
-                # Its answer says how long messages take before the first model is on its way.
-                self._link.outbox.put_nowait(self._new_beat(0))
+                self._measure_latency()  # before the first model is on its way
             case "beat":
                 sent = self._beats.pop(message.beat.number, None)
                 link = self._link
                 if sent is not None and link.connected.is_set():  # getting ready keeps answers waiting
-                    trip_s = (self._clock() - sent) / 2
-                    link.latency_s = min(trip_s, link.latency_s or trip_s) * 0.9 + trip_s * 0.1
+                    link.trips.append((self._clock() - sent) / 2)
             case "probe":
                 probe = message.probe
                 most = probe.max_epochs if probe.HasField("max_epochs") else None

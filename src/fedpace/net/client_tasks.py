@@ -6,6 +6,7 @@ and in calls that the loop makes for the thread. Model and data stay warm betwee
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +27,10 @@ MOST_MODEL_BYTES = 1 << 32
 """Of a model that is downloaded, where a client does not know how large its own is."""
 MOST_TASKS = 16
 """That a client has at a time; each holds a model."""
+_TRIPS = 3
+"""So many messages after a line has changed its estimate has followed."""
+_MESSAGES = 3
+"""Ways between client and server that are a part of every transfer, whatever its size."""
 _TELLING_BYTES = 1 << 16
 """An upload of fewer bytes says how long calls take, and nothing of the line."""
 
@@ -40,12 +45,14 @@ class NothingDone(FedpaceError):
 class ClientTask:
     """A task of this client, and the coroutine that carries it out.
 
-    profile: what its probe has told; ready: what is to be reported, once the server has the update.
+    profile: what its probe has told; ready: what is to be reported, once the server has the update;
+    offered: some of the update may be there.
     """
 
     opened: TaskOpening
     orders: TaskOrders = field(default_factory=TaskOrders)
     worked: bool = False
+    offered: bool = False
     cancelled: bool = False
     profile: pb.FromClient | None = None
     ready: pb.FromClient | None = None
@@ -63,14 +70,19 @@ class ClientTask:
 class ServerLink:
     """The connection as tasks use it. metadata: of calls; outbox: messages for the control stream.
 
-    connected: we take part; latency_s: of a message.
+    connected: we take part; trips: seconds that the latest messages took, one way.
     """
 
     metadata: Callable[[], tuple[tuple[str, str], ...]]
     stub: Stub = field(init=False)
     outbox: "asyncio.Queue[pb.FromClient]" = field(default_factory=asyncio.Queue)
     connected: asyncio.Event = field(default_factory=asyncio.Event)
-    latency_s: float = 0.0
+    trips: deque[float] = field(default_factory=lambda: deque(maxlen=_TRIPS))
+
+    @property
+    def latency_s(self) -> float:
+        """Of a message: the quickest of the latest, since others may have waited behind a transfer."""
+        return min(self.trips, default=0.0)
 
 
 class ClientTasks:
@@ -92,6 +104,8 @@ class ClientTasks:
         self._failures = 0
         """Tasks in a row that failed."""
         self._up_s_per_byte: float | None = None
+        self.on_task: Callable[[], None] = lambda: None
+        """Called when there is a new task."""
 
     def open(self, opened: TaskOpening) -> ClientTask:
         own = self._tasks.get(opened.task)
@@ -99,6 +113,7 @@ class ClientTasks:
             if len(self._tasks) >= MOST_TASKS:
                 raise PeerError(f"the server gave more than {MOST_TASKS} tasks at a time")
             own = self._tasks[opened.task] = ClientTask(opened)
+            self.on_task()
             own.pursuit = asyncio.create_task(self._pursue(own))
             self._pursuits.add(own.pursuit)
             own.pursuit.add_done_callback(self._pursuits.discard)
@@ -175,20 +190,21 @@ class ClientTasks:
             own, lambda: transfer.fetch(self._link.stub, task, self._most_bytes, self._link.metadata())
         )
         weights = arrays.unpack(data, self._most_bytes)
-        down_s = down.seconds + self._link.latency_s
+        down_s = down.seconds + self._link.latency_s  # that of the order to fetch it
         size = max(len(data), 1)
         if self._up_s_per_byte is None:
-            self._up_s_per_byte = down.seconds / size
+            self._up_s_per_byte = self._bytes_s(down.seconds) / size
 
         def rates(batch_s: float) -> pb.Rates:
-            up_s = (self._up_s_per_byte or 0.0) * size + self._link.latency_s
+            # Either way a transfer takes a call, there and back, and a message.
+            fixed_s = _MESSAGES * self._link.latency_s
             batches = self._trainee.batches(own.opened.batch_size)
             return pb.Rates(
                 batch_s=batch_s,
                 batches=batches,
                 down_s=down_s,
-                up_s=up_s,
-                latency_s=self._link.latency_s,
+                up_s=(self._up_s_per_byte or 0.0) * size + fixed_s,
+                latency_s=fixed_s,
             )
 
         def profiled(batch_s: float) -> None:
@@ -206,13 +222,20 @@ class ClientTasks:
         if result.update is None:
             raise NothingDone("no layer was done in time")
         packed = await loop.run_in_executor(None, arrays.pack, result.update)
-        moved = await self._with_server(
-            own, lambda: transfer.send(self._link.stub, task, packed, self._link.metadata())
-        )
+
+        def upload() -> Awaitable[transfer.TransferTime]:
+            ask, own.offered = own.offered, True
+            return transfer.send(self._link.stub, task, packed, self._link.metadata(), ask=ask)
+
+        moved = await self._with_server(own, upload)
         if moved.bytes >= _TELLING_BYTES:
-            self._up_s_per_byte = moved.seconds / moved.bytes
+            self._up_s_per_byte = self._bytes_s(moved.seconds) / moved.bytes
         done = wire.done(task, own.opened.version, result.outcome.result, rates(result.outcome.batch_s))
         self._report(own, pb.FromClient(done=done))
+
+    def _bytes_s(self, seconds: float) -> float:
+        """The part of a call's seconds that its bytes took, and not its way there and back."""
+        return max(seconds - 2 * self._link.latency_s, 0.0)
 
     def _tell_profile(self, own: ClientTask, message: pb.FromClient) -> None:
         if not own.cancelled:

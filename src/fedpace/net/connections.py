@@ -14,6 +14,8 @@ from fedpace.remote.settings import ServeSettings
 
 log = logging.getLogger("fedpace.server")
 
+_SOON_S = 0.01
+
 
 class Complaints:
     """Says which lines are due in the log: each at most once a minute, for calls are many."""
@@ -182,7 +184,11 @@ class Connections:
 
     def _give_up(self, connection: Connection, lost_at: float) -> None:
         if self._lost_at.get(connection.name) == lost_at:
-            self._gone(connection, "its connection broke")
+            left_s = lost_at + self._settings.return_s - self._clock()
+            if left_s > _SOON_S:  # this process stood still meanwhile, and its clock with it
+                self._loop.call_later(left_s, self._give_up, connection, lost_at)
+            else:
+                self._gone(connection, "its connection broke")
 
     def _gone(self, connection: Connection, reason: str) -> None:
         """Give the client up, and tell the run."""
@@ -248,7 +254,13 @@ class Connections:
     def expect(self, clients: list[int]) -> None:
         """Give clients that were here before a restart some time to come back."""
 
+        until = self._clock() + self._settings.resume_s
+
         def give_up() -> None:
+            left_s = until - self._clock()
+            if left_s > _SOON_S:
+                self._loop.call_later(left_s, give_up)
+                return
             here = {one.client for one in self._named.values() if one.here}
             for client in clients:
                 if client not in here:

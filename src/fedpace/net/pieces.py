@@ -21,7 +21,8 @@ class Unreadable(PeerError):
 class Piece:
     """A part of a task's model or update. offset: of its first byte; crc: CRC-32 of its data.
 
-    size, sha256: of the whole file, told by the first piece of a download; 0 and empty in all others.
+    size, sha256: of the whole file, told by the first piece of a download, and of an upload that was
+    not offered before; 0 and empty in all others.
     """
 
     task: int

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -30,8 +31,17 @@ from fedpace.net.monitor.delays import TaskDelay, task_delays
 from fedpace.net.pieces import Piece, Unreadable
 from fedpace.net.service import INSTANCE, Call
 from fedpace.net.status import add_clients, add_warnings
+from fedpace.remote.defence.repeats import RepeatLog
 from fedpace.remote.packing import digest
-from fedpace.remote.reports import MOST_SAMPLES, ClientReady, JoinRequest, Report, RunOver, RunStopped
+from fedpace.remote.reports import (
+    MOST_SAMPLES,
+    ClientReady,
+    JoinRequest,
+    Offence,
+    Report,
+    RunOver,
+    RunStopped,
+)
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
@@ -66,6 +76,7 @@ class Server:
         self._calls: Counter[str] = Counter()
         """Who -> calls that are going on."""
         self._complaints = Complaints(clock)
+        self._repeats = RepeatLog(log)
         self._digests: dict[int, tuple[bytes, bytes]] = {}
         self.standing: Callable[[], pb.StatusReply] = pb.StatusReply
         """Gives the answer to `status`, but for its clients."""
@@ -132,7 +143,7 @@ class Server:
         who, most = context.peer() if identity is None else identity.name, self._settings.calls_at_once
         if self._calls[who] >= most:
             self.counters.refused_call("calls")
-            log.warning("a call of %s is turned away: it has %d others", who, most)
+            self._repeats.warn(who, "calls", "%s has %d calls, and no more is taken", who, most)
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} calls at a time are enough"
             )
@@ -217,8 +228,10 @@ class Server:
                 self.counters.uploading(task)
             return wanted
 
+        offer = partial(self._world.desk.offer, connection.client)
         try:
-            return await transfer.receive(self.counters.counted(requests), self._spool, allowed)
+            pieces = self.counters.counted(requests)
+            return await transfer.receive(pieces, self._spool, allowed, offer=offer)
         except (PeerError, OSError) as error:
             await self._fault(connection, context, error)
             raise
@@ -290,7 +303,7 @@ class Server:
                 kind, fault = "place", str(error)
         if fault:
             self.counters.refused_call(kind)
-            log.warning("%s is turned away: %s", hello.name, fault)
+            self._repeats.warn(hello.name, "hello", "%s is turned away: %s", hello.name, fault)
             await context.write(pb.FromServer(refused=pb.Refused(reason=fault)))
             return None
         if identity is not None and ends_soon(identity.until, self._gate.clock()):
@@ -310,10 +323,11 @@ class Server:
             connection.say(pb.FromServer(bye=pb.Bye(reason=str(over))))
         except Unreadable as error:
             self.counters.refused_call("unreadable")
-            log.warning("%s is cut off: %s", connection.name, error)
+            self._offend(connection, str(error))
             connection.fault = str(error)
         except (PeerError, RunStopped) as error:
-            log.warning("%s is cut off: %s", connection.name, error)
+            if isinstance(error, PeerError) and (connection.takes_part or not connection.here):
+                self._offend(connection, str(error))
             connection.say(pb.FromServer(refused=pb.Refused(reason=str(error))))
         except (aio.AioRpcError, aio.UsageError, aio.InternalError):
             pass  # it broke
@@ -339,7 +353,9 @@ class Server:
             connection.rates = message.done.rates
             self._world.put(wire.arrived(client, message.done, self._size(message.done.task)))
         elif kind == "failed":
-            self._world.put(Failed(0.0, client, message.failed.task, _line(message.failed.reason)))
+            self._world.put(
+                Failed(0.0, client, message.failed.task, wire.one_line(message.failed.reason))
+            )
         else:
             raise PeerError(f"a message of kind {kind} has no place here")
 
@@ -353,6 +369,11 @@ class Server:
         self._world.put(ClientReady(connection.client, ready.samples, most, instance, known, held))
         connection.start(await asyncio.wrap_future(held))
 
+    def _offend(self, connection: Connection, reason: str) -> None:
+        """Tell the run of what is no message, and say so once."""
+        self._repeats.warn(connection.name, "message", "%s is cut off: %s", connection.name, reason)
+        self._put(Offence(connection.client, reason))
+
     def _size(self, task: int) -> int:
         """Size of an update that has come, for the journal."""
         return self._spool.offered(task).size if self._spool.path(task) is not None else 0
@@ -361,10 +382,8 @@ class Server:
         if not connection.open:  # it may go on with the next one
             await context.abort(grpc.StatusCode.UNAVAILABLE, _NO_STREAM)
         self.counters.refused_call("transfer")
-        log.warning("a transfer of %s failed: %s", connection.name, error)
+        name, kind = connection.name, type(error).__name__
+        self._repeats.warn(name, kind, "a transfer of %s failed: %s", name, error)
+        if isinstance(error, Unreadable):
+            self._put(Offence(connection.client, str(error)))
         await context.abort(transfer.status_code(error), str(error)[:500])
-
-
-def _line(text: str) -> str:
-    """A client's text as one line that a journal and a terminal can take."""
-    return "".join(one if one.isprintable() else " " for one in text[:500])

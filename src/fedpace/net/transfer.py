@@ -92,9 +92,11 @@ async def receive(
     spool: Spool,
     task_allowed: Callable[[int], bool],
     quiet_s: float = QUIET_S,
+    offer: Callable[[int, int, bytes], int | None] | None = None,
 ) -> pb.SendReply:
     """Handle Send: write pieces to the spool as they come; the last one finishes the upload.
 
+    offer: takes the offer that a first piece may bring along, see `ReportDesk.offer`.
     While a piece is written the next one is waited for. A client that falls silent or ends early is
     told what is there. PeerError for what a client should not do (PieceError, DigestError: it may try
     again), OSError when the disk is full: see `status_code`.
@@ -107,6 +109,8 @@ async def receive(
                 raise PeerError(f"no update of task {piece.task} is expected from this client")
             if task is not None and task != piece.task:
                 raise PeerError(f"a stream for task {task} has a piece for task {piece.task}")
+            if task is None and piece.size and not piece.offset and offer is not None:
+                await asyncio.to_thread(offer, piece.task, piece.size, piece.sha256)
             task = piece.task
             coming = asyncio.ensure_future(_next(requests, quiet_s))
             if await asyncio.to_thread(_take, piece, spool):
@@ -203,18 +207,24 @@ async def send(
     pause_s: float = 0.2,
     quiet_s: float = QUIET_S,
     sha256: bytes | None = None,
+    ask: bool = True,
 ) -> TransferTime:
-    """Upload a task's update; it is safe on the server once this returns. sha256: if known."""
+    """Upload a task's update; it is safe on the server once this returns. sha256: if known.
+
+    ask: how much of it is there; False: nothing is, and the offer goes along with the first piece,
+    which saves a round trip.
+    """
     what = f"sending the update of task {task}"
     retry, watch, view = _Retry(what, tries, pause_s), _Watch(), memoryview(data)
     if sha256 is None:
         sha256 = await asyncio.to_thread(digest, view)
     offer = pb.OfferRequest(task=task, size=len(view), sha256=sha256)
-    began = len(view)
+    began, there = len(view) if ask else 0, 0
     while True:
         try:
-            with _attempt(what, quiet_s):
-                there = (await stub.offer(offer, timeout=quiet_s, metadata=metadata)).offset
+            if ask:
+                with _attempt(what, quiet_s):
+                    there = (await stub.offer(offer, timeout=quiet_s, metadata=metadata)).offset
             if there > len(view):
                 raise PeerError(f"{what} failed: the server has {there} of {len(view)} bytes")
             watch.came(there - began)  # of the try before this one
@@ -222,9 +232,9 @@ async def send(
             began = there
             watch.start()
             with _attempt(what, quiet_s):
-                reply = await _write(
-                    stub.send(None, metadata=metadata), task, view, there, watch, quiet_s
-                )
+                call, told = stub.send(None, metadata=metadata), b"" if ask else sha256
+                ask = True  # where it breaks off something may be there
+                reply = await _write(call, task, view, there, watch, quiet_s, told)
             if not reply.complete:
                 raise _Broken(f"the server has {reply.offset} of {len(view)} bytes")
             watch.came(len(view) - began)
@@ -242,12 +252,18 @@ async def _write(
     offset: int,
     watch: "_Watch",
     quiet_s: float,
+    sha256: bytes,
 ) -> pb.SendReply:
-    """Write the pieces from an offset on, at least one; the server's reply."""
+    """Write the pieces from an offset on, at least one; the server's reply.
+
+    sha256: of all of it where the first piece is its offer, too; else empty.
+    """
     try:
         try:
             for start in range(offset, max(len(view), offset + 1), PIECE_BYTES):
-                piece = Piece.of(task, start, view[start : start + PIECE_BYTES])
+                data, size = view[start : start + PIECE_BYTES], len(view) if sha256 else 0
+                piece = Piece.of(task, start, data, size, sha256)
+                sha256 = b""
                 async with asyncio.timeout(quiet_s):
                     await call.write(piece)
                 watch.lap()

@@ -69,3 +69,8 @@ def arrived(client: int, done: pb.Done, up_bytes: int = 0) -> Arrived:
         up_bytes=up_bytes,
         rates=rates(done.rates),
     )
+
+
+def one_line(text: str) -> str:
+    """A client's text as one line that a journal and a terminal can take."""
+    return "".join(one if one.isprintable() else " " for one in text[:500])

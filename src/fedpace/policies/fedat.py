@@ -72,6 +72,7 @@ class FedAT(Policy[FedATSettings]):
     """Tiers of clients with like speeds: synchronous inside a tier, asynchronous between them."""
 
     Settings = FedATSettings
+    asynchronous = True
 
     def __init__(self, settings: FedATSettings, context: Context) -> None:
         super().__init__(settings, context)

@@ -101,6 +101,7 @@ class FedCompass(Policy[FedCompassSettings]):
     """Semi-asynchronous: step counts are chosen so that groups of clients arrive together."""
 
     Settings = FedCompassSettings
+    asynchronous = True
 
     def __init__(self, settings: FedCompassSettings, context: Context) -> None:
         super().__init__(settings, context)

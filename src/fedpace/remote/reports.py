@@ -74,7 +74,15 @@ class DrainRequest:
     client: int
 
 
-Report = JoinRequest | ClientReady | ClientLost | DrainRequest | Profiled | Arrived | Failed
+@dataclass(frozen=True, slots=True)
+class Offence:
+    """A client has sent what is no message, or none that it may send."""
+
+    client: int
+    reason: str
+
+
+Report = JoinRequest | ClientReady | ClientLost | DrainRequest | Offence | Profiled | Arrived | Failed
 """Messages to the run; the times of events are set when they come."""
 
 
@@ -84,6 +92,8 @@ class ClientRecord:
 
     online: it is connected, or may come back; heard: of its latest tasks, how often it has reported on
     each; closing: held by whoever ends a task or begins an upload, so that no upload outlives its task.
+    failures: tasks in a row that failed; back_at: when its pause is over, by the run's clock; flagged:
+    reports of speeds that did not agree with what was seen.
     """
 
     name: str
@@ -95,6 +105,10 @@ class ClientRecord:
     closing: threading.Lock = field(default_factory=threading.Lock)
     updates: int = 0
     refused: int = 0
+    last_refusal: str = ""
+    failures: int = 0
+    flagged: int = 0
+    back_at: float | None = None
     shut_out_until: float = -math.inf
 
     @property

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from fedpace.core.errors import Checked, ConfigError, Count, NonNegative, Positive
+from fedpace.core.errors import Checked, ConfigError, Count, Natural, NonNegative, OneOrMore, Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,33 @@ class ServeSettings(Checked):
     ] = 20.0
     snapshot_every_s: Annotated[Positive, "the models are saved this often"] = 30.0
     norm_bound: Annotated[Positive | None, "an update whose L2 norm is larger is refused"] = None
+    norm_factor: Annotated[
+        NonNegative,
+        "an update is refused whose norm, or whose change of buffers, is more than this many times the "
+        "median over members; 0: none is",
+    ] = 10.0
+    loss_factor: Annotated[
+        NonNegative,
+        "a model whose tested loss is this many times that of the first is rolled back; 0: none is",
+    ] = 10.0
+    influence: Annotated[
+        NonNegative | None,
+        "no member has more than this many times an equal share of the updates; 0: no limit; default: "
+        "3 for asynchronous policies, 0 for others",
+    ] = None
+    speed_tolerance: Annotated[
+        OneOrMore, "reported speeds further than this from the times that are seen are replaced by them"
+    ] = 3.0
+    deadline_factor: Annotated[
+        NonNegative, "a task fails after this many times what its client's own speeds say; 0: never"
+    ] = 5.0
+    deadline_floor_s: Annotated[Positive, "but not before this"] = 30.0
+    first_deadline_s: Annotated[Positive, "where the client's speed is not known"] = 3600.0
+    failures_in_a_row: Annotated[
+        Natural,
+        "failed tasks in a row after which a client is shut out; it has pauses before, from the second "
+        "on; 0: neither",
+    ] = 5
     quarantine_after: Annotated[Count, "refused updates after which a client is shut out"] = 3
     quarantine_s: Annotated[Positive, "for how long"] = 600.0
     hellos_per_minute: Annotated[Count, "more connections than this of one client are turned away"] = 30

@@ -6,6 +6,7 @@ it: so a server that is killed makes the same models again from its journal.
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakValueDictionary
 
 from fedpace.core.commands import Work
@@ -13,9 +14,10 @@ from fedpace.core.errors import PeerError
 from fedpace.core.events import Arrived
 from fedpace.learn.model.arrays import arrays_to_update, weights_to_arrays
 from fedpace.learn.model.weights import Update
-from fedpace.learn.server.checks import check_measured, check_norm, check_width_offered
+from fedpace.learn.server.checks import UpdateNorms, check_measured, check_norm, check_width_offered
 from fedpace.learn.server.model_server import BaseWeights
 from fedpace.remote import packing
+from fedpace.remote.defence.norms import NormGuard
 from fedpace.remote.spool import Spool
 
 
@@ -27,17 +29,17 @@ class _ModelFile:
 class ReceivedUpdates:
     """The updates of real clients: a model server's source. All but `file` is for the run's thread.
 
-    norm_bound: of an update's parameters; widths: that it may have; None: any.
+    widths: that updates may have, None: any; guard: of their norms.
     """
 
     trains = False
 
     def __init__(
-        self, spool: Spool, norm_bound: float | None = None, widths: Collection[float] | None = None
+        self, spool: Spool, widths: Collection[float] | None = None, guard: NormGuard | None = None
     ) -> None:
         self._spool = spool
-        self._norm_bound = norm_bound
         self._widths = widths
+        self._guard = guard or NormGuard()
         self._files: dict[int, _ModelFile] = {}
         """Models that clients fetch, by task, for as long as they may ask for them."""
         self._packed: WeakValueDictionary[BaseWeights, _ModelFile] = WeakValueDictionary()
@@ -70,7 +72,7 @@ class ReceivedUpdates:
                 continue
             update = arrays_to_update(packing.unpack(path.read_bytes(), self._spool.most_bytes))
             check_width_offered(task, update, self._widths)
-            check_norm(task, update, self._norm_bound)
+            check_norm(task, update, None)
             check_measured(task, update)
             if (update.depth, update.width) != (event.result.depth, event.result.width):
                 raise PeerError(
@@ -81,6 +83,17 @@ class ReceivedUpdates:
 
     def collect_begun(self) -> Iterable[tuple[int, Update]]:
         return ()
+
+    def vet(self, task: int, client: int, norms: UpdateNorms, members: int | None) -> None:
+        self._guard.note(client, norms)
+        if members is not None:
+            self._guard.check(task, norms, members)
+
+    def state(self) -> Any:
+        return self._guard.state()
+
+    def load(self, state: Any) -> None:
+        self._guard.load(state)
 
     def forget(self, task: int) -> None:
         self._files.pop(task, None)

@@ -9,7 +9,6 @@ on and the policy hears nothing of it. Who comes back as another process has lef
 """
 
 import heapq
-import json
 import logging
 import math
 import time
@@ -37,11 +36,12 @@ from fedpace.core.commands import (
 )
 from fedpace.core.errors import FedpaceError, JournalError, PeerError, PolicyError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Measured, Profiled, Started, Timer
-from fedpace.core.host import write_whole
 from fedpace.core.run import Tick
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.clock import RunClock
-from fedpace.remote.desk import REFUSED, SHUT_OUT, ReportDesk
+from fedpace.remote.defence.conduct import SHUT_OUT, read_names
+from fedpace.remote.defence.health import ModelHealer
+from fedpace.remote.desk import ReportDesk
 from fedpace.remote.inbox import Inbox
 from fedpace.remote.reports import (
     ClientLost,
@@ -49,6 +49,7 @@ from fedpace.remote.reports import (
     ClientRecord,
     DrainRequest,
     JoinRequest,
+    Offence,
     Report,
 )
 from fedpace.remote.settings import ServeSettings
@@ -62,7 +63,8 @@ class RemoteWorld:
     """Clients and their tasks in real time; see core's World.
 
     most: clients that there can be; names: file of theirs, which survives the process; clock:
-    seconds that never run backwards; layers: of the model, None: not known here.
+    seconds that never run backwards; layers: of the model, None: not known here; influence: see
+    `InfluenceLimit`.
     """
 
     def __init__(
@@ -76,15 +78,17 @@ class RemoteWorld:
         flush: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         layers: int | None = None,
+        influence: float = 0.0,
     ) -> None:
         self._most = most
         self._wait_for = min(settings.wait_for or most, most)
         self._models, self._spool, self._transport = models, spool, transport
-        self._names = names
-        self._flush = flush
+        self._names, self._flush = names, flush
         self._time = RunClock(clock, settings.hold_s)
-        self.desk = ReportDesk(settings, models, spool, transport, clock, layers, Books(Budget()))
-        self.desk.clients.extend(ClientRecord(name) for name in _read_names(self._names))
+        parts = models, spool, transport
+        self.desk = desk = ReportDesk(settings, *parts, clock, layers, Books(Budget()), influence)
+        self.healer = ModelHealer(desk.health, models, desk.conduct, lambda: self._books, self._now)
+        self.desk.clients.extend(ClientRecord(name) for name in read_names(names))
         self._inbox = Inbox(clock)
         self._due: deque[Event | Tick] = deque()
         self._ticks: list[float] = []
@@ -156,17 +160,23 @@ class RemoteWorld:
         heapq.heappush(self._ticks, at)
 
     def next(self) -> Event | Tick | None:
+        self.healer.heal()
         while not self._due:
             what = self._wait()
             if isinstance(what, Tick | Timer):
                 return what
-            self._hear(*what)
+            if what is None:
+                self._ring()
+            else:
+                self._hear(*what)
         return self._due.popleft()
 
     def carry_out(self, command: Command, at: float) -> None:
         self.flush()  # what others are told is on disk first
         self.apply(command)
         match command:
+            case Aggregate(slot=slot):
+                self.healer.note_step(slot, at)
             case Probe(client=client) | Train(client=client):
                 self._transport.send_command(client, command, self._left_s(command))
             case Cancel(client=client):
@@ -232,11 +242,12 @@ class RemoteWorld:
                 self.clients[client].samples, self.clients[client].most = event.samples, event.most
             case Arrived() if event.task in self._books.open:
                 self.desk.keep(event)
-            case Failed(client=client, task=task):
-                self.desk.close(client, task)
-                self.desk.drop(task)
-                if event.reason.startswith(REFUSED):
-                    self.desk.count_refusal(client)
+                self.desk.vet(event, strict=False)
+                self.desk.accept(event)
+            case Profiled() if event.task in self._books.open:
+                self.desk.note_profile(event)
+            case Failed():
+                self.desk.retrace_failed(event)
 
     def resume(self, at: float) -> None:
         """Go on where the journal ends, at a time, once clients are back or after a while."""
@@ -263,8 +274,18 @@ class RemoteWorld:
 
     # Inside
 
-    def _wait(self) -> tuple[float, Report] | Tick | Timer:
-        """The next report with its stamp, or a timer that has run out."""
+    def _ring(self) -> None:
+        """See to what is due by the run's clock, and no timer of the policy's."""
+        now = self._now()
+        self._due.extend(self.desk.fail_overdue(now))
+        self._due.extend(self.desk.release(now))
+        for client in self.desk.conduct.returned(now):
+            record = self.clients[client]
+            if record.online and not self._books.clients.is_online(client):
+                self._due.append(Joined(now, client, record.samples, record.most))
+
+    def _wait(self) -> tuple[float, Report] | Tick | Timer | None:
+        """The next report with its stamp, or a timer that has run out; None: something else has."""
         while True:
             pause_s = self._time.pause_left_s()
             runs = self._time.running
@@ -272,13 +293,16 @@ class RemoteWorld:
             name = min(timers, key=lambda one: timers[one], default=None)
             timer = math.inf if name is None or not runs else timers[name]
             tick = self._ticks[0] if self._ticks and runs else math.inf
-            soonest = min(timer, tick)
+            alarm = self.desk.next_at() if runs else math.inf
+            soonest = min(timer, tick, alarm)
             left_s = soonest - self.now()
             found = self._inbox.take(partial(self._time.came_by, at=soonest), pause_s or left_s)
             if found is not None:
                 return found
             if left_s <= 0:
                 break
+        if alarm < min(timer, tick):
+            return None
         if timer <= tick and name is not None:
             return Timer(self._now(), name)
         heapq.heappop(self._ticks)
@@ -293,7 +317,7 @@ class RemoteWorld:
             case JoinRequest(name=name, answer=answer):
                 if answer.set_running_or_notify_cancel():  # else it has hung up
                     try:
-                        answer.set_result(self._number(name))
+                        answer.set_result(self.desk.conduct.number(name, self._most, self._names))
                     except (PeerError, OSError) as error:
                         answer.set_exception(error)
             case ClientReady():
@@ -309,6 +333,8 @@ class RemoteWorld:
                 if self.clients[client].online:
                     log.info("%s has left: %s", self.clients[client].name, reason)
                     self._leave(stamp, client)
+            case Offence(client=client, reason=reason):
+                self._due.extend(self.desk.offend(client, self._time.time_of(stamp), reason))
             case Profiled() | Arrived() | Failed():
                 self._due.extend(self.desk.hear(replace(report, at=self._time.time_of(stamp))))
                 self._leave_if_drained(report.client)
@@ -317,12 +343,13 @@ class RemoteWorld:
         client, record = came.client, self.clients[came.client]
         self._time.release(client)
         waits = came.answer.set_running_or_notify_cancel()
-        if self.desk.is_shut_out(record):
+        if self.desk.conduct.is_shut_out(record):
             if waits:
                 came.answer.set_exception(PeerError(SHUT_OUT.format(record.name)))
             return
         if record.online and came.known and record.instance in ("", came.instance):
             record.instance = came.instance
+            self.desk.interrupted(client)
             if waits:
                 came.answer.set_result(self._books.tasks_of(client))
             commands = self.tasks_of(client)
@@ -339,7 +366,7 @@ class RemoteWorld:
         if waits:
             came.answer.set_result(())
         log.info("%s has joined with %d samples, as client %d", record.name, came.samples, client)
-        if self.started:
+        if self.started and record.back_at is None:
             self._due.append(Joined(self._time.time_of(stamp), client, came.samples, came.most))
         self._start_if_all_are_here()
 
@@ -369,23 +396,3 @@ class RemoteWorld:
         if isinstance(command, Probe) or command.work.stop_at is None:
             return None
         return command.work.stop_at - self.now()
-
-    def _number(self, name: str) -> int:
-        """The number of a client; the next free one for a new name."""
-        for number, record in enumerate(self.clients):
-            if record.name == name:
-                if self.desk.is_shut_out(record):
-                    raise PeerError(SHUT_OUT.format(name))
-                return number
-        if len(self.clients) >= self._most:
-            raise PeerError(f"this federation has {self._most} places, and all are taken")
-        write_whole(self._names, json.dumps([record.name for record in self.clients] + [name]), 0o600)
-        self.clients.append(ClientRecord(name))
-        return len(self.clients) - 1
-
-
-def _read_names(path: Path) -> list[str]:
-    try:
-        return list(json.loads(path.read_text())) if path.exists() else []
-    except ValueError as error:
-        raise JournalError(f"{path} is damaged: {error}; start over with --overwrite") from error

@@ -32,6 +32,7 @@ from fedpace.net.monitor.endpoint import WatchEndpoint, is_loopback, watch_endpo
 from fedpace.net.monitor.snapshot import RunWatch
 from fedpace.net.server import Server
 from fedpace.net.service import SERVER_OPTIONS, Stub, handlers
+from fedpace.remote.defence.pauses import PauseClock
 from fedpace.remote.reports import RunOver, RunStopped
 from fedpace.remote.torch_trainee import TorchTrainee
 from fedpace.remote.world import RemoteWorld
@@ -114,7 +115,12 @@ def check_exposure(address: str, gate: Gate) -> None:
 
 async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
     """Serve until the run is over (True) or stopped."""
-    serving = ServedRun(assembly)
+    with PauseClock(log) as clock:
+        return await _serve_by(clock, assembly, endpoint)
+
+
+async def _serve_by(clock: PauseClock, assembly: Assembly, endpoint: _Endpoint) -> bool:
+    serving = ServedRun(assembly, clock)
     config, address = serving.config, endpoint.address
     about = RunInfo(
         serving.folder.name_run(),
@@ -123,7 +129,7 @@ async def _serve(assembly: Assembly, endpoint: _Endpoint) -> bool:
         serving.learning.digest,
         serving.most_bytes,
     )
-    server = Server(endpoint.gate, config.serve, about, serving.updates, serving.spool)
+    server = Server(endpoint.gate, config.serve, about, serving.updates, serving.spool, clock)
     world = serving.connect(server)
     server.attach(world)
     server.standing = lambda: _standing(serving)

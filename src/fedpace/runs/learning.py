@@ -96,15 +96,15 @@ class Learning:
         """Operations of a step of the full model for one sample."""
         return self.trainer.count_operations(self.profile if self._counted else None)
 
-    def models(self, source: UpdateSource) -> ModelServer:
-        """A model server at the model's initial weights."""
+    def models(self, source: UpdateSource, guarded: bool = False) -> ModelServer:
+        """A model server at the model's initial weights. guarded: see there."""
         trainer = self.trainer
         evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
         store = ModelStore(trainer.layout, trainer.initial(), self._server, evaluator, trainer.slim)
         if not self._by_client:
-            return ModelServer(store, source)
+            return ModelServer(store, source, guarded=guarded)
         tests = ClientEvaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
-        return ModelServer(store, source, tests)
+        return ModelServer(store, source, tests, guarded)
 
     @property
     def metrics(self) -> tuple[MetricInfo, ...]:

@@ -158,8 +158,10 @@ def retrace(
                 if isinstance(message, Measured):
                     asked.pop(message.request, None)
             elif not isinstance(message, Command | Spent):  # the run's own, or of what was ignored
+                journal.restore(models)
                 journal.skip()
                 at = max(at, message.at)
+                world.healer.retrace(message)
             elif line > journal.retraced:
                 raise journal.differs(line)
             elif isinstance(message, Command):

@@ -4,12 +4,15 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from fedpace.core.codec import Message
 from fedpace.core.errors import ConfigError, JournalError
+from fedpace.core.evaluation.metric import LOSS_NAME
 from fedpace.core.journal import Journal
 from fedpace.core.session import Recorder
+from fedpace.learn.server.model_server import ModelServer
+from fedpace.remote.defence.norms import NormGuard
 from fedpace.remote.spool import Spool
 from fedpace.remote.transport import ClientTransport
 from fedpace.remote.updates import ReceivedUpdates
@@ -34,6 +37,25 @@ class CountedRecorder:
         self._counters.write(message)
 
 
+_INFLUENCE = 3.0
+"""Default of `serve.influence` for asynchronous policies."""
+
+
+class HealingScorer:
+    """Tests the global model; one that has gone bad is rolled back, and tested again."""
+
+    def __init__(self, models: ModelServer, world: RemoteWorld) -> None:
+        self._models, self._world = models, world
+
+    def score(self) -> Mapping[str, float]:
+        found = self._models.score()
+        healed = self._world.healer.tested(found.get(LOSS_NAME))
+        return self._models.score() if healed else found
+
+    def score_clients(self) -> Sequence[float | None]:
+        return self._models.score_clients()
+
+
 class ServedRun:
     """A served run: `connect` it, `begin`, `carry_on`, `finish` and `close`.
 
@@ -51,9 +73,10 @@ class ServedRun:
         model_bytes = assembly.header.context.model.total_bytes
         self.most_bytes = most = self.config.serve.most_bytes or 2 * model_bytes + (1 << 20)
         self.spool = Spool(self.folder.spool, most, (4 * self.config.client_count + 4) * most)
-        norm_bound, widths = self.config.serve.norm_bound, self.plan.widths
-        self.updates = ReceivedUpdates(self.spool, norm_bound, widths)
-        self.models = self.learning.models(self.updates)
+        limits = self.config.serve
+        guard = NormGuard(limits.norm_factor, limits.norm_bound)
+        self.updates = ReceivedUpdates(self.spool, self.plan.widths, guard)
+        self.models = self.learning.models(self.updates, guarded=True)
         self.news = ProgressLog()
         self._journal: Journal | None = None
         self.journal_fault = ""
@@ -73,13 +96,20 @@ class ServedRun:
             self._flush,
             self._clock,
             self.learning.trainer.layout.depth,
+            self._influence(),
         )
         return self.world
+
+    def _influence(self) -> float:
+        """Times an equal share of the updates that a member may have; 0: no limit."""
+        wanted, asynchronous = self.config.serve.influence, self._assembly.policy.asynchronous
+        return (_INFLUENCE if asynchronous else 0.0) if wanted is None else wanted
 
     def begin(self) -> list[int]:
         """Open the journal, and go on with what it has; clients that were here then."""
         journal, self._unfinished = self._open_journal()
         world, every_s = self.world, self.config.serve.snapshot_every_s
+        world.healer.record = self.session.record
         self._snapshots = Snapshots(
             self.folder.snapshot,
             journal,
@@ -89,7 +119,8 @@ class ServedRun:
             lambda: world.flush(lambda: self._noting(journal.sync)),
         )
         watches = (self._snapshots, self.news)
-        self._run = self._assembly.run(self.session, world, self.models, watches)
+        scorer = HealingScorer(self.models, world)
+        self._run = self._assembly.run(self.session, world, scorer, watches)
         if self._run.until_s < math.inf:  # when the time is over nothing else may happen
             world.tick_at(math.nextafter(self._run.until_s, math.inf))
         world.answer_again(self._unfinished.asked)

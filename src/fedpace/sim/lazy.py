@@ -10,11 +10,13 @@ What is trained together depends on the run's events alone, and results do not d
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
+from typing import Any
 
 from fedpace.core.commands import Work
 from fedpace.core.events import Arrived
 from fedpace.learn.many.executor import Executor, JobBatch
 from fedpace.learn.model.weights import Update, Weights
+from fedpace.learn.server.checks import UpdateNorms
 from fedpace.learn.server.model_server import BaseWeights
 from fedpace.learn.train.trainer import Job
 
@@ -56,6 +58,15 @@ class LazyTraining:
 
     def collect_begun(self) -> Iterator[tuple[int, Update]]:
         return self._finish(self._begun.values())
+
+    def vet(self, task: int, client: int, norms: UpdateNorms, members: int | None) -> None:
+        """Simulated clients are ours."""
+
+    def state(self) -> Any:
+        return None
+
+    def load(self, state: Any) -> None:
+        """There is nothing beside what is pending, which follows from the journal."""
 
     def forget(self, task: int) -> None:
         self._pending.pop(task, None)

@@ -7,17 +7,38 @@ has trained is no stranger's: where its numbers are not finite the run has diver
 
 import math
 from collections.abc import Collection
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor
 
 from fedpace.core.errors import Diverged, PeerError
 from fedpace.learn.model.layers import Layout
-from fedpace.learn.model.weights import Update
+from fedpace.learn.model.weights import Update, Weights
 
 LARGEST = 1e30
 """Bound of norms and of what clients measure: sums and squares of such numbers stay finite."""
+
+
+class UnfitNumbers(PeerError):
+    """Numbers of an update that no use can be made of; the model that it was made from may be why."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateNorms:
+    """Sizes of an update, as L2 norms. depth, width: of the part of the model that it carries.
+
+    params: of its deltas; buffers: of the way from its base's buffers to its own; params_scale,
+    buffers_scale: what the base has there, or 1 a number where that is more.
+    """
+
+    depth: int
+    width: float | None
+    params: float
+    buffers: float
+    params_scale: float
+    buffers_scale: float
+
 
 _TYPES = {"params": torch.float32, "buffers": torch.float32, "counters": torch.int64}
 
@@ -81,7 +102,7 @@ def check_finite(task: int, update: Update, buffers: Tensor, places: Tensor | sl
             kept = buffers[places] == vector.cpu()
             finite = bool((kept | torch.isfinite(vector.cpu())).all())
         if not finite:
-            raise PeerError(
+            raise UnfitNumbers(
                 f"update of task {task} has {kind} that are not finite; its training diverged, "
                 "try a smaller learning rate"
             )
@@ -99,7 +120,25 @@ def check_norm(task: int, update: Update, bound: float | None) -> None:
     """Refuse deltas whose L2 norm is over the bound; None: over LARGEST."""
     bound, norm = LARGEST if bound is None else bound, l2_norm(update.params)
     if norm > bound:
-        raise PeerError(f"update of task {task} has norm {norm:.6g}; at most {bound:g} is allowed")
+        raise UnfitNumbers(f"update of task {task} has norm {norm:.6g}; at most {bound:g} is allowed")
+
+
+def measure_norms(
+    update: Update, base: Weights, params_at: Tensor | slice, buffers_at: Tensor | slice
+) -> UpdateNorms:
+    """Measure an update against the weights that it was made from. at: its numbers' places in them."""
+    old = base.buffers[buffers_at]
+    new = update.buffers.cpu()
+    way = torch.where(old == new, torch.zeros_like(old), new - old)  # some are infinite, as in masks
+    params, buffers = base.params[params_at], old[torch.isfinite(old)]
+    return UpdateNorms(
+        update.depth,
+        update.width,
+        l2_norm(update.params),
+        l2_norm(way),
+        max(l2_norm(params), math.sqrt(len(params))),
+        max(l2_norm(buffers), math.sqrt(len(buffers))),
+    )
 
 
 def check_measured(task: int, update: Update) -> None:

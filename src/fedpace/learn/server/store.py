@@ -13,12 +13,14 @@ from fedpace.learn.model.weights import BatchEstimates, Update, Weights
 from fedpace.learn.model.width import ThinModel
 from fedpace.learn.server.aggregate import AggregatedUpdate, aggregate, blend
 from fedpace.learn.server.checks import (
+    UpdateNorms,
     check_converges,
     check_cut,
     check_effort,
     check_finite,
     check_shapes,
     is_finite,
+    measure_norms,
 )
 from fedpace.learn.server.measures import measure
 from fedpace.learn.server.slot import ModelSlot
@@ -87,6 +89,13 @@ class ModelStore:
         """Tell if the task's update waits here."""
         return task in self._updates
 
+    def norms(self, task: int, base: Weights) -> UpdateNorms:
+        """Measure the task's update. base: the weights that it was made from."""
+        update = self._updates[task]
+        return measure_norms(
+            update, base, *find_places(self._layout, update.depth, update.width, self._slims)
+        )
+
     def discard(self, task: int) -> None:
         """Forget the task's update, if there is one."""
         self._updates.pop(task, None)
@@ -119,10 +128,23 @@ class ModelStore:
         """One number per update, see `measures`; the updates stay."""
         return measure(command, self._find(command.tasks), self._layout, self._slims)
 
+    def slot_states(self) -> dict[str, Any]:
+        """Weights and moments of all slots."""
+        return {name: slot.state() for name, slot in self._slots.items()}
+
+    def slot_state(self, slot: str) -> dict[str, Any]:
+        """Weights and moments of one slot."""
+        return self._slot(slot).state()
+
+    def restore(self, states: dict[str, Any]) -> None:
+        """Bring these slots back to earlier states; others stay as they are."""
+        for name, values in states.items():
+            self._slot(name).load(values)
+
     def state(self) -> dict[str, Any]:
         """Everything that changes, as plain values and tensors: fit for weights_only loading."""
         return {
-            "slots": {name: slot.state() for name, slot in self._slots.items()},
+            "slots": self.slot_states(),
             "updates": {task: _plain(update) for task, update in self._updates.items()},
         }
 

@@ -17,6 +17,8 @@ class Asynchronous(Policy[S]):
     An update older than `max_staleness` is dropped (None: none is); `take` says what the others do.
     """
 
+    asynchronous = True
+
     def __init__(
         self,
         settings: S,

@@ -1,5 +1,6 @@
 """The guide to federations: its example runs, its settings are all there, the demo's data are whole."""
 
+import json
 import re
 import subprocess
 import time
@@ -99,4 +100,4 @@ def test_the_guide_has_every_setting_with_its_default():
     assert list(rows) == [field.name for field in fields(ServeSettings)]
     for field in fields(ServeSettings):
         if field.default is not None:
-            assert float(rows[field.name]) == field.default
+            assert json.loads(rows[field.name]) == field.default

@@ -60,6 +60,8 @@ class Membership:
         self._asked: deque[tuple[float, str]] = deque()
         """When who asked for a certificate, in the last minute."""
         self._complaints = Complaints(clock)
+        self.on_refused: Callable[[str], None] = lambda kind: None
+        """Told the kind of what was turned away, as counters have it."""
 
     async def sign(self, requests: AsyncIterator[bytes], context: Call) -> pb.SignReply:
         """A certificate for the key of a signing request."""
@@ -70,6 +72,7 @@ class Membership:
             raise await _end(context, grpc.StatusCode.FAILED_PRECONDITION, "no certificates are used")
         who = f"join token {token}" if identity is None else identity.name
         if self._is_too_often(who):
+            self.on_refused("too_often")
             raise await _end(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many ask; wait a minute")
         actor = Actor(who, context.peer())
         try:
@@ -79,6 +82,7 @@ class Membership:
             else:
                 made = await asyncio.to_thread(authority.renew_member, identity, request)
         except PeerError as error:
+            self.on_refused("certificate")
             log.warning("%s gets no certificate: %s", who, error)
             raise await _end(context, grpc.StatusCode.PERMISSION_DENIED, str(error)) from error
         except (ConfigError, OSError) as error:
@@ -99,6 +103,7 @@ class Membership:
         actor = Actor(identity.name, context.peer())
         name, reason = _line(request.expel or request.drain) or None, _line(request.reason) or None
         if identity.role != "operator":
+            self.on_refused("order")
             if self._complaints.is_due(f"{identity.name} {order}"):
                 log.warning("%s is no operator, and may not %s", identity.name, order)
                 with suppress(OSError):
@@ -172,6 +177,7 @@ class Membership:
         if self._complaints.is_due(str(error)):
             log.warning("a call from %s is turned away: %s", context.peer(), error)
         later = isinstance(error, UnreadableRecords | ConfigError)
+        self.on_refused("records" if later else "credentials")
         code = grpc.StatusCode.UNAVAILABLE if later else grpc.StatusCode.UNAUTHENTICATED
         return await _end(context, code, "")
 

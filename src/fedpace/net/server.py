@@ -372,6 +372,7 @@ class Server:
     def _offend(self, connection: Connection, reason: str) -> None:
         """Tell the run of what is no message, and say so once."""
         self._repeats.warn(connection.name, "message", "%s is cut off: %s", connection.name, reason)
+        self.counters.note_offence(connection.client, reason)
         self._put(Offence(connection.client, reason))
 
     def _size(self, task: int) -> int:
@@ -385,5 +386,6 @@ class Server:
         name, kind = connection.name, type(error).__name__
         self._repeats.warn(name, kind, "a transfer of %s failed: %s", name, error)
         if isinstance(error, Unreadable):
+            self.counters.note_offence(connection.client, str(error))
             self._put(Offence(connection.client, str(error)))
         await context.abort(transfer.status_code(error), str(error)[:500])

@@ -136,6 +136,15 @@ async def _serve_by(clock: PauseClock, assembly: Assembly, endpoint: _Endpoint) 
     serving.counters = server.counters
     places = min(config.serve.wait_for or config.client_count, config.client_count)
     server.hold_ups = lambda delays: hold_ups(delays, world, places, serving.journal_fault)
+    limits = ConnectionLimits.fitting(config.serve, config.client_count)
+    grpc_server = aio.server(
+        options=[*SERVER_OPTIONS, *_KEEPALIVE, *limits.options(), ("grpc.so_reuseport", 0)]
+    )
+    port = _listen(grpc_server, address, endpoint.gate)
+    sockets = SocketWatch(port, limits, time.monotonic)
+    server.on_admitted = sockets.proved
+    members = Membership(endpoint.gate, world, time.monotonic, sockets.proved)
+    members.on_refused = server.counters.refused_call
     watch = RunWatch(
         server,
         world,
@@ -145,16 +154,10 @@ async def _serve_by(clock: PauseClock, assembly: Assembly, endpoint: _Endpoint) 
         serving.folder.path,
         config.client_count,
         lambda: serving.journal_fault,
+        sockets,
+        clock,
         config.serve.metrics_clients,
     )
-    limits = ConnectionLimits.fitting(config.serve, config.client_count)
-    grpc_server = aio.server(
-        options=[*SERVER_OPTIONS, *_KEEPALIVE, *limits.options(), ("grpc.so_reuseport", 0)]
-    )
-    port = _listen(grpc_server, address, endpoint.gate)
-    sockets = SocketWatch(port, limits, time.monotonic)
-    server.on_admitted = sockets.proved
-    members = Membership(endpoint.gate, world, time.monotonic, sockets.proved)
     grpc_server.add_generic_rpc_handlers((handlers(server), membership_handlers(members)))
     server.connections.expect(serving.begin())
     await grpc_server.start()

@@ -11,11 +11,13 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
+from fedpace.core.errors import PeerError
+from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client
 from fedpace.net.keys.authority import Authority
 from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.monitor import snapshot
-from fedpace.runs.federation import ask_status
+from fedpace.runs.federation import ask_status, give_order
 from tests.cli.command import fedpace, succeeded
 from tests.net.federation import free_port, wait_for
 from tests.net.rig import Sleeper, serving, settings
@@ -219,6 +221,28 @@ def test_a_journal_that_cannot_be_written_makes_a_server_unready(tmp_path):
 
 def _no_room():
     raise OSError(28, "No space left on device")
+
+
+def test_strangers_and_clients_that_may_not_are_counted_by_why(tmp_path):
+    authority = Authority.create(tmp_path / "keys", ["127.0.0.1"])
+    a, b = (ClientKeys.open(authority.client(name)) for name in ("a", "b"))
+    gate = Gate.open(authority.folder, "certificate")
+    with watched(tmp_path, [("a", Sleeper(0.002), a)], gate=gate, concurrency=1, k=1) as site:
+
+        def refused(kind):
+            found = metrics_at(site.watch_port)
+            return found.get(f'fedpace_refused_calls_total{{reason="{kind}"}}', 0)
+
+        with pytest.raises(PeerError, match="only an operator"):
+            asyncio.run(give_order(site.address, a, pb.OperateRequest(drain="a")))
+        wait_for(lambda: refused("order") == 1, "the order is not counted")
+        with taking_part(site, "b", Sleeper(0.002), b):  # one place, and it is taken
+            wait_for(lambda: refused("place") >= 1, "it is not counted")
+        authority.revoke("b")
+        with pytest.raises(PeerError):
+            asyncio.run(ask_status(site.address, b))
+        wait_for(lambda: refused("credentials") >= 1, "it is not counted")
+        wait_for(lambda: metrics_at(site.watch_port)["fedpace_connections"] >= 1, "none are seen")
 
 
 def test_a_scrape_reads_a_state_and_not_the_run(tmp_path):

@@ -120,6 +120,11 @@ class SocketWatch:
         """Connections that were shut down."""
         self._told_at = -60.0
 
+    @property
+    def count(self) -> int:
+        """Connections that were there at the last look."""
+        return len(self._seen)
+
     def proved(self, peer: str, name: str) -> None:
         """Note that a call was admitted. peer: as gRPC writes it; name: empty where none is proved."""
         found = parse_peer(peer)

@@ -204,6 +204,11 @@ class RunCounters:
             if kind is not None:
                 self._refused_reports[kind] += 1
 
+    def note_offence(self, client: int, reason: str) -> None:
+        """Note what a client sent that is no message; as a call it is counted already."""
+        with self._lock:
+            self._last_refusals[client] = LastRefusal(reason, self._clock())
+
     def refused_call(self, kind: str) -> None:
         """Count a call, a client or a transfer that was turned away; kind: one of CALL_REFUSALS."""
         with self._lock:

@@ -1,7 +1,8 @@
 """What a run waits for: open tasks with their age, how late they are, and why.
 
-A task is late by its client's own speeds, as last reported; by the time that work must end, where that
-is set. How far a client is comes from its beats and from its transfers, which the server sees.
+A task is late by its client's own speeds, or by the time that its work must end, where that is set; it
+fails at its deadline, which is a multiple of that. How far a client is comes from its beats and from
+its transfers, which the server sees.
 """
 
 from dataclasses import dataclass
@@ -49,7 +50,9 @@ def task_delays(
         client = given.command.client
         connection = by_client.get(client)
         age_s = max(run_s - given.opened_at, 0.0)
-        whole_s = expected_s(given, connection.rates if connection is not None else None)
+        whole_s = world.desk.deadlines.expected_s(given.command, given.opened_at)
+        left_s = world.desk.deadlines.left_s(given.command.task, run_s)
+        late_s = 0.0 if whole_s is None else max(age_s - whole_s, 0.0)
         phase, since = counters.phase_of(given.command.task) or ("", now)
         found.append(
             TaskDelay(
@@ -58,26 +61,13 @@ def task_delays(
                 given.command.task,
                 phase,
                 age_s,
-                0.0 if whole_s is None else max(age_s - whole_s, 0.0),
+                late_s,
                 None if whole_s is None else max(whole_s - age_s, 0.0),
-                _reason(given, connection, phase, now - since, now, beat_s),
+                _reason(given, connection, phase, now - since, now, beat_s)
+                + (f"; its task fails in {left_s:.0f} s" if late_s and left_s is not None else ""),
             )
         )
     return sorted(found, key=lambda one: (one.late_s, one.left_s or 0.0, one.age_s), reverse=True)
-
-
-def expected_s(given: OpenTask, rates: pb.Rates | None) -> float | None:
-    """Seconds that a task should take in all by its client's speeds; None where they are not known."""
-    if rates is None:
-        return None
-    command = given.command
-    if isinstance(command, Probe):
-        return rates.down_s + rates.batch_s
-    whole_s = rates.down_s + _total_steps(command, rates) * rates.batch_s + rates.up_s
-    stop_at = command.work.stop_at
-    if stop_at is None:
-        return whole_s
-    return min(whole_s, max(stop_at - given.opened_at, 0.0) + rates.batch_s + rates.up_s)
 
 
 def hold_ups(delays: list[TaskDelay], world: RemoteWorld, places: int, fault: str) -> list[pb.HoldUp]:

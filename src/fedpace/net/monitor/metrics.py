@@ -92,6 +92,14 @@ def _clients(now: RunSnapshot) -> Iterator[Family]:
     yield CounterMetricFamily(
         "fedpace_shut_out", "Times that a client was shut out for a while.", value=now.counts.shut_out
     )
+    yield CounterMetricFamily(
+        "fedpace_flagged_speeds", "Speeds reported other than seen.", value=now.flagged_speeds
+    )
+    yield _gauge("fedpace_connections", "Connections, of whomever.", now.connections)
+    yield CounterMetricFamily(
+        "fedpace_connections_cut", "Connections shut down by limits.", value=now.connections_cut
+    )
+    yield _gauge("fedpace_addresses_blocked", "Addresses kept out.", now.addresses_blocked)
     ends = GaugeMetricFamily(
         "fedpace_keys_end_timestamp_seconds",
         "End of keys: the server's, the authority's, the first of the clients'.",
@@ -160,6 +168,9 @@ def _machine(now: RunSnapshot) -> Iterator[Family]:
         queues.add_metric([name], length)
     yield queues
     yield _gauge("fedpace_event_loop_lag_seconds", "How late the event loop was.", now.lag_s)
+    yield CounterMetricFamily(
+        "fedpace_paused_seconds", "Seconds in which the process stood still.", value=now.paused_s
+    )
     age_s = time.monotonic() - now.taken_at
     yield _gauge("fedpace_state_age_seconds", "Age of the state that is shown.", age_s)
 

@@ -57,10 +57,13 @@ CALL_REFUSALS = (
     "place",
     "unreadable",
     "transfer",
+    "certificate",
+    "order",
 )
 """Proof that does not hold; records that cannot be read here; too many calls at a time; no hello;
 another name or role than proved; another model; too many connections; a second one of a name; no place,
-or shut out; bytes that are no message; a transfer that cannot be taken."""
+or shut out; bytes that are no message; a transfer that cannot be taken; a certificate or an order
+that the asker may not have."""
 
 
 def outcome_of(reason: str) -> str:

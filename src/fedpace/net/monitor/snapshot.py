@@ -15,9 +15,11 @@ from typing import Any
 
 from fedpace.net.connections import Connection
 from fedpace.net.keys.gate import Gate
+from fedpace.net.limits.sockets import SocketWatch
 from fedpace.net.monitor.counters import Counts
 from fedpace.net.monitor.delays import task_delays
 from fedpace.net.server import Server
+from fedpace.remote.defence.pauses import PauseClock
 from fedpace.remote.reports import ClientRecord
 from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
@@ -25,7 +27,7 @@ from fedpace.remote.world import RemoteWorld
 
 EVERY_S = 1.0
 RUN_STATES = ("waiting", "running", "over")
-CLIENT_STATES = ("here", "getting_ready", "broken", "away", "shut_out")
+CLIENT_STATES = ("here", "getting_ready", "broken", "paused", "away", "shut_out")
 MOST_SLOTS = 32
 """Model slots that are shown; policies have a few."""
 
@@ -57,8 +59,10 @@ class ClientRow:
 class RunSnapshot:
     """State of a run at one moment. taken_at: by `time.monotonic`; run_s: by the run's clock.
 
-    journal_fault: why the journal cannot be written, empty: it can; lag_s: how late the event loop was;
-    key_ends: in seconds since 1970, by whose they are.
+    connections_cut: shut down as too many, or for proving nothing; flagged_speeds: reports of speeds
+    that were not those seen; paused_s: in which the process stood still; journal_fault: why the
+    journal cannot be written, empty: it can; lag_s: how late the event loop was; key_ends: in seconds
+    since 1970, by whose they are.
     """
 
     taken_at: float
@@ -76,6 +80,11 @@ class RunSnapshot:
     queues: dict[str, int]
     spool_bytes: int
     spool_limit_bytes: int
+    connections: int
+    connections_cut: int
+    addresses_blocked: int
+    flagged_speeds: int
+    paused_s: float
     disk: DiskState
     journal_fault: str
     lag_s: float
@@ -100,9 +109,10 @@ class RunWatch:
     folder: Path
     places: int
     journal_fault: Callable[[], str]
+    sockets: SocketWatch
+    clock: PauseClock
     names: bool = False
     over: bool = False
-    clock: Callable[[], float] = time.monotonic
     latest: RunSnapshot | None = field(default=None, init=False)
 
     async def watch(self) -> None:
@@ -146,6 +156,11 @@ class RunWatch:
             },
             "spool_bytes": self.spool.used_bytes,
             "spool_limit_bytes": self.spool.total_bytes or 0,
+            "connections": self.sockets.count,
+            "connections_cut": self.sockets.cut,
+            "addresses_blocked": len(self.sockets.blocked),
+            "flagged_speeds": sum(record.flagged for record in records),
+            "paused_s": self.clock.paused_s,
             "disk": disk,
             "journal_fault": self.journal_fault(),
             "lag_s": lag_s,
@@ -177,6 +192,8 @@ def client_state(record: ClientRecord, connection: Connection | None, now: float
     """One of CLIENT_STATES."""
     if now < record.shut_out_until:
         return "shut_out"
+    if record.back_at is not None:
+        return "paused"
     if connection is not None and connection.open:
         return "here" if connection.here else "getting_ready"
     return "broken" if record.online else "away"

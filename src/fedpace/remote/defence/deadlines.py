@@ -92,6 +92,16 @@ class Deadlines:
             self._missed[one.client] += 1
         return found
 
+    def expected_s(self, command: Probe | Train, at: float) -> float | None:
+        """Seconds that a task from `at` on should take by its client's speeds; None: not known."""
+        own = self._speeds.get(command.client)
+        return None if own is None else expected_s(command, at, *own)
+
+    def left_s(self, task: int, now: float) -> float | None:
+        """Seconds until a task is overdue; None where it has no deadline."""
+        awaited = self._awaited.get(task)
+        return None if awaited is None else self._due(*awaited) - now
+
     def _due(self, command: Probe | Train, at: float) -> float:
         own = self._speeds.get(command.client)
         if own is not None:

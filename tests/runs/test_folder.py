@@ -13,8 +13,9 @@ from fedpace.core.facts import Evaluated, Finished
 from fedpace.core.journal import Header, Journal
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context
+from fedpace.runs.disk.changes import BUDGET_ENDS
 from fedpace.runs.disk.lock import LOCK
-from fedpace.runs.folder import BUDGET_ENDS, RunFolder
+from fedpace.runs.folder import RunFolder
 
 HEADER = Header("sync", {}, Context(0, 1, ModelProfile.even(1, 1), 1), {}, "0")
 OTHER = Header("fedbuff", {}, HEADER.context, {}, "0")

@@ -1,5 +1,7 @@
 """Facts: lines that a runtime writes into the journal beside events and commands."""
 
+from typing import Any
+
 from fedpace.core.commands import GLOBAL
 from fedpace.core.evaluation.metric import ACCURACY_NAME, LOSS_NAME
 from fedpace.core.events import Record, always
@@ -63,6 +65,18 @@ class Ignored(_Fact, frozen=True):
     task: int | None = None
 
 
+class Changed(_Fact, frozen=True):
+    """A run goes on with another value of an operational setting, by its key in a config.
+
+    was, now: None where it is not set.
+    """
+
+    at: float
+    key: str
+    was: Any = None
+    now: Any = None
+
+
 class Closed(_Fact, frozen=True):
     """A task was still open when the run ended, and comes to nothing."""
 
@@ -100,4 +114,6 @@ class Finished(_Fact, frozen=True):
     diverged: int | None = None
 
 
-Fact = Evaluated | ClientsEvaluated | Spent | Ignored | KeptOut | RolledBack | Closed | Finished
+Fact = (
+    Evaluated | ClientsEvaluated | Spent | Ignored | Changed | KeptOut | RolledBack | Closed | Finished
+)

@@ -22,7 +22,8 @@ from fedpace.fleet.fleet import Fleet
 from fedpace.fleet.speeds import FleetSettings
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config, PolicyPlan
-from fedpace.runs.folder import BUDGET_ENDS, RunFolder
+from fedpace.runs.disk.changes import BUDGET_ENDS
+from fedpace.runs.folder import RunFolder
 from fedpace.sim.timing import TimingTask
 
 if TYPE_CHECKING:  # torch takes seconds to import, and may not be needed
@@ -59,6 +60,11 @@ class RunRequest:
             return None
         header = self.folder.header()
         return None if header is None else header.context.model
+
+    def earlier_places(self) -> int | None:
+        """Number of clients that the policy of a run that is gone on with was told."""
+        header = None if self.folder is None or not self.resume else self.folder.header()
+        return None if header is None else header.context.clients
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,7 @@ class Assembly:
         context = context_of(
             plan,
             config.seed,
-            config.client_count,
+            request.earlier_places() or config.client_count,
             learning.profile,
             config.serve.slack,
             learning.metrics,

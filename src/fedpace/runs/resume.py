@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from fedpace.core.session import Session
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.remote.spool import Spool
 from fedpace.remote.world import RemoteWorld
+from fedpace.runs.disk.changes import CHANGED, Difference
 from fedpace.runs.disk.generations import KEPT, SnapshotFiles
 
 log = logging.getLogger("fedpace.server")
@@ -61,6 +62,7 @@ class RetracedJournal(Journal):
     ) -> None:
         self._go_on(path, lines if snapshot is None else max(lines, snapshot.lines), patient)
         self._snapshot, self._there, self.retraced = snapshot, lines, 1
+        self._changes: Sequence[Difference] = ()
         self._part = part_path(path)
         self._old = self._part.open("rb")
         self._old.readline()
@@ -69,11 +71,25 @@ class RetracedJournal(Journal):
         self._clients_evaluated = found
         self._measured = (one for one in read(self._part)[1] if isinstance(one, Measured))
 
+    def announce(self, changes: Sequence[Difference]) -> None:
+        """Write down which settings have changed, before what comes after the lines that are there."""
+        self._changes = changes
+
     def write(self, message: Message) -> None:
         if self.retraced == self._there:
+            for change in self._changes:
+                super().write(change.fact(0.0 if isinstance(message, Command) else message.at))
+            self._changes = ()
             super().write(message)
-        elif self.skip() != codec.encode(message) + b"\n":
+        elif self._next() != codec.encode(message) + b"\n":
             raise self.differs(self.retraced)
+
+    def _next(self) -> bytes:
+        """The next line to compare with; that settings changed is not said again."""
+        line = self.skip()
+        while line.startswith(CHANGED):
+            line = self.skip()
+        return line
 
     def skip(self) -> bytes:
         """Pass over a line: it is compared, or of what retracing does not write again."""

@@ -143,6 +143,10 @@ class ServedRun:
         except BaseException:
             self.close()
             raise
+        if found.diverged is None:
+            for change in self.folder.changes:
+                log.info("%s", change)
+                self.session.record(change.fact(self.world.now()))
         log.info("going on at %.1f s, round %d", self.session.books.now, self.session.books.version())
         return journal, found
 

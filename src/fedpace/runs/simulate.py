@@ -182,6 +182,7 @@ def _on_disk(
         journal = Journal(folder.journal, assembly.header)
     else:
         journal = retraced = RetracedJournal(folder.journal, begin.lines, begin)
+        retraced.announce([one for one in folder.changes if not one.is_end])
         retraced.restore(models)
         watches = (lambda standing: retraced.restore(models), *watches)
     workers.stack.callback(journal.close, complete=False)

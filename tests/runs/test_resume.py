@@ -1,5 +1,7 @@
 """A journal that is retraced, and snapshots."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from fedpace.core.codec import decode
@@ -229,6 +231,7 @@ class World:
 
     def __init__(self):
         self.applied, self.at = [], None
+        self.healer = SimpleNamespace(retrace=lambda fact: None)
 
     def attach(self, books):
         pass

@@ -30,8 +30,9 @@ OWN: dict[str, dict[str, Any]] = {"fedcompass": {"q_max": 20, "q_min": 5}, "fedb
 SERVE = {
     "beat_s": 0.5,
     "silent_s": 20.0,
-    "deadline_floor_s": 3.0,
-    "first_deadline_s": 6.0,
+    "deadline_floor_s": 1.0,
+    "first_deadline_s": 2.0,
+    "linger_s": 0.0,
     "slack": 0.3,
 }
 Arrays = dict[str, np.ndarray]
@@ -295,7 +296,10 @@ def main() -> int:
             among = accuracy(journal)
             worst = max(worst, calm - among)
             took_s = time.monotonic() - began
-            print(f"{policy}: {calm:.1%} without liars, {among:.1%} with them ({took_s:.0f} s)")
+            print(
+                f"{policy}: {calm:.1%} without liars, {among:.1%} with them ({took_s:.0f} s)",
+                flush=True,
+            )
             print(f"  {fates(journal)}", flush=True)
     return int(worst > 0.01)
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedpace.net.monitor.counters import PHASES
 from fedpace.net.monitor.refusals import CALL_REFUSALS, OUTCOMES, REPORT_REFUSALS
-from fedpace.net.monitor.snapshot import CLIENT_STATES, RUN_STATES, DiskState
+from fedpace.net.monitor.snapshot import CLIENT_STATES, RUN_STATES
 from fedpace.remote.settings import ServeSettings
 
 ROOT = Path(__file__).parent.parent
@@ -49,7 +49,7 @@ def test_the_operations_page_has_every_metric_and_no_other():
     from tests.net.monitor.test_endpoint import state
 
     rows = (ClientRow("a", "here", 1.0, 1.0, 0.0, 1, 0),)
-    shown = state(rows=rows, disk=DiskState(1, 2, 3, 4.0), key_ends={"server": 1.0})
+    shown = state(rows=rows, key_ends={"server": 1.0})
     page = RunMetrics(lambda: shown, "1", "name", "policy").text().decode()
     real = set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE))
     written = set(re.findall(r"`((?:fedpace|process)_\w+)", (ROOT / "docs/operations.md").read_text()))

@@ -37,7 +37,7 @@ def state(**changes):
         "addresses_blocked": 0,
         "flagged_speeds": 0,
         "paused_s": 0.0,
-        "disk": DiskState(1, 2, 3, None),
+        "disk": DiskState(1, 2, 3, 4.0),
         "journal_fault": "",
         "lag_s": 0.0,
         "key_ends": {},

@@ -159,8 +159,7 @@ def _machine(now: RunSnapshot) -> Iterator[Family]:
     yield _gauge("fedpace_disk_total_bytes", "Size of the disk there.", disk.total_bytes)
     yield _gauge("fedpace_journal_bytes", "Size of the journal.", disk.journal_bytes)
     yield _gauge("fedpace_journal_blocked", "1: it cannot be written.", bool(now.journal_fault))
-    if disk.snapshot_age_s is not None:
-        yield _gauge("fedpace_snapshot_age_seconds", "Age of the models on disk.", disk.snapshot_age_s)
+    yield _gauge("fedpace_snapshot_age_seconds", "Age of the models on disk.", disk.snapshot_age_s)
     yield _gauge("fedpace_spool_bytes", "Updates on disk, or offered.", now.spool_bytes)
     yield _gauge("fedpace_spool_limit_bytes", "Room for them.", now.spool_limit_bytes)
     queues = GaugeMetricFamily("fedpace_queue_length", "What waits.", labels=["queue"])

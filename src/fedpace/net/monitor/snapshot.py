@@ -34,12 +34,15 @@ MOST_SLOTS = 32
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """Room where the run's folder is. snapshot_age_s: of the models on disk; None: there are none."""
+    """Room where the run's folder is.
+
+    snapshot_age_s: of the models on disk; of this process where it has not saved any yet.
+    """
 
     free_bytes: int
     total_bytes: int
     journal_bytes: int
-    snapshot_age_s: float | None
+    snapshot_age_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +120,9 @@ class RunWatch:
 
     async def watch(self) -> None:
         """Take one now and then; until cancelled."""
-        lag_s = 0.0
+        lag_s, since = 0.0, time.time()
         while True:
-            disk = await asyncio.to_thread(look_at_disk, self.folder)
+            disk = await asyncio.to_thread(look_at_disk, self.folder, since)
             self.latest = self.take(disk, lag_s)
             before = time.monotonic()
             await asyncio.sleep(EVERY_S)
@@ -199,13 +202,13 @@ def client_state(record: ClientRecord, connection: Connection | None, now: float
     return "broken" if record.online else "away"
 
 
-def look_at_disk(folder: Path) -> DiskState:
-    """Room and files of a run's folder."""
+def look_at_disk(folder: Path, since: float) -> DiskState:
+    """Room and files of a run's folder. since: when this process began, in seconds since 1970."""
     usage = shutil.disk_usage(folder)
     journal = sum(_stat(path)[0] for path in folder.glob("journal.jsonl*"))
     saved = [_stat(path)[1] for path in folder.glob("snapshot*.pt")]
-    age_s = max(time.time() - max(saved), 0.0) if saved else None
-    return DiskState(usage.free, usage.total, journal, age_s)
+    age_s = time.time() - max(saved, default=since)
+    return DiskState(usage.free, usage.total, journal, max(age_s, 0.0))
 
 
 def _stat(path: Path) -> tuple[int, float]:

@@ -25,7 +25,7 @@ READABLE = (2, FORMAT)
 """Formats that can be read: in format 2 the tests of models had accuracy and loss alone."""
 JOURNAL = "journal.jsonl"
 """Name of the journal in the folder of a run."""
-_AT_ONCE = 1024
+_AT_ONCE = 256
 """Lines that are put together before they go to the file."""
 
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedpace import metrics
+    from fedpace.core.errors import ConfigError
     from fedpace.learn.metrics.metric import Metric
     from fedpace.learn.tasks.task import Task
     from fedpace.runs.simulate import Result, open_result, simulate
 
-__all__ = ["Metric", "Result", "Task", "metrics", "open_result", "simulate"]
+__all__ = ["ConfigError", "Metric", "Result", "Task", "metrics", "open_result", "simulate"]
 
 _HOMES = {
+    "ConfigError": "fedpace.core.errors",
     "Metric": "fedpace.learn.metrics.metric",
     "Result": "fedpace.runs.simulate",
     "Task": "fedpace.learn.tasks.task",

@@ -16,6 +16,7 @@ def test_run_leaves_journal_weights_table_and_figure(folder):
         "journal.jsonl",
         "weights.pt",
         "snapshot.pt",
+        "snapshots.json",
         "report.md",
         "report.json",
         "figure.png",

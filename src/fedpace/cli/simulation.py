@@ -155,7 +155,7 @@ def report(
         list[float] | None, typer.Option(help="Value of the metric whose time is shown.")
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What targets and figure are of [the main one].")
+        str | None, typer.Option(metavar="NAME", help="What targets and figure are of [as last time].")
     ] = None,
     first: Annotated[
         str | None,

@@ -139,12 +139,20 @@ def test_metrics_of_torchmetrics_are_taken_as_they_are():
     assert [*found.values()] == pytest.approx([*ours.values()])
 
 
+def test_a_collection_of_torchmetrics_is_several_metrics():
+    theirs = pytest.importorskip("torchmetrics")
+    chosen = theirs.MetricCollection([theirs.MeanSquaredError(), theirs.MeanAbsoluteError()])
+    found = scores(REAL, REAL + 2, loss=mse_loss, metrics=chosen)
+    assert found == pytest.approx({"MeanSquaredError": 4, "MeanAbsoluteError": 2, "loss": 4})
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
         ({"metrics": "acuracy"}, "there is no metric 'acuracy' (did you mean 'accuracy'?)"),
         ({"metrics": 3}, "a metric is 3; give a name, a fedpace.Metric"),
         ({"metrics": len}, "has no name or direction; give fedpace.Metric"),
+        ({"metrics": {"size": len}}, "give fedpace.Metric('size', it, higher_is_better=...)"),
         ({"metrics": Streaming}, "a metric is the class Streaming; give an instance"),
         ({"metrics": ("mse", "mse")}, "two metrics are named 'mse'"),
         ({"accuracy": 0.5}, "accuracy is 0.5; give a function"),
@@ -206,6 +214,8 @@ def test_a_score_that_does_not_fit_is_one_line(score, over, problem):
 def test_classes_without_scores_of_classes_are_told_what_to_give():
     with pytest.raises(ConfigError, match="give the task its own accuracy or metrics"):
         scores(REAL[:, None], REAL.long(), loss=lambda out, truth: out.mean())
+    with pytest.raises(ConfigError, match="auc needs targets that are classes, but some lie between"):
+        scores(REAL, REAL, loss=mse_loss, metrics="auc")
     with pytest.raises(ConfigError, match="let the model give outputs of the targets' shape"):
         scores(REAL[:, None], REAL, loss=lambda out, truth: out.mean(), metrics="r2")
     with pytest.raises(ConfigError, match="every test target is padding"):

@@ -141,6 +141,16 @@ def test_half_precision_survives_pickling():
         ((np.array([[1, 2], [3]], object), TARGETS[:2]), {}, r"inputs are Python objects \(list\)"),
         (([[1, 2], [3]], TARGETS[:2]), {}, "train inputs have rows of unequal length"),
         ((np.zeros(3, complex), TARGETS[:3]), {}, "train inputs are complex128"),
+        (
+            (torch.zeros(3, dtype=torch.complex64), TARGETS[:3]),
+            {},
+            "train inputs are complex64; give real",
+        ),
+        (
+            (torch.eye(3).to_sparse(), TARGETS[:3]),
+            {},
+            "train inputs are a sparse_coo tensor; give a dense",
+        ),
         (([None, None], TARGETS[:2]), {}, r"train inputs\[0\] is a NoneType"),
         ((INPUTS["ids"], None), {}, "train targets is a NoneType"),
         (INPUTS["ids"], {}, r"train is one array of shape \(104, 5\)"),

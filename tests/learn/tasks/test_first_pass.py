@@ -15,6 +15,7 @@ from tests.learn.learning_toys import normed, plain
 from tests.learn.samples import input_toys as toys
 
 INPUTS, TARGETS = np.zeros((6, 4), np.float32), np.zeros(6, np.int64)
+LATE = np.array([0, 0, 0, 0, 9, 0])
 BYTES = np.zeros((6, 4), np.uint8)
 
 
@@ -57,6 +58,18 @@ SHARED = plain()
         ({"train": (INPUTS, TARGETS[:, None])}, r"loss fails on outputs float32 \(2, 3\)"),
         ({"model": lambda: Object(4, 3)}, "loss fails on outputs Output and targets"),
         ({"loss": lambda out, y: out}, r"loss gives float32 \(2, 3\); it must give"),
+        (
+            {"train": (INPUTS, LATE), "loss": nn.CrossEntropyLoss()},
+            "train targets run from 0 to 9, but .* has 3 outputs",
+        ),
+        (
+            {"train": (INPUTS, LATE), "loss": lambda out, y: nn.functional.cross_entropy(out, y)},
+            r"loss fails on .* train targets 0 and 9, int64 \(2,\): .*out of bounds",
+        ),
+        ({"model": lambda: plain().requires_grad_(False)}, "all 8 parameters of .* are frozen"),
+        ({"model": nn.ReLU, "loss": nn.MSELoss()}, "no parameters in model ReLU, so nothing"),
+        ({"loss": "mse"}, "loss is 'mse'; give a function"),
+        ({"loss": nn.MSELoss}, "loss is the class MSELoss; give a function of outputs"),
         ({"loss": lambda out, y: 1.5}, "loss gives a float; it must"),
         ({"loss": lambda out, y: out.detach().mean()}, "loss has no gradient"),
         ({"model": needs_arguments}, "model cannot be built: needs_arguments.. missing 1 required"),

@@ -57,6 +57,7 @@ def test_arrays_that_cannot_be_written_are_copied():
         ({"train": (INPUTS, TARGETS[:5])}, "train has 6 inputs but 5 targets"),
         ({"test": (INPUTS[:0], TARGETS[:0])}, "test holds no samples"),
         ({"clients": []}, "clients is empty"),
+        ({"clients": 5}, "clients is 5; give one array of sample indices a client, or leave it out"),
         ({"clients": [[0], []]}, "client 1 has no samples"),
         ({"clients": [[0, 1], [2, 1]]}, "sample 1 is given to client 0 and to client 1"),
         ({"clients": [[0, 0]]}, "client 0 has sample 0 more than once"),

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch.nn import ModuleDict
+
 from fedpace.core.errors import ConfigError, unknown
 from fedpace.core.evaluation.metric import ACCURACY_NAME, LOSS, LOSS_NAME, MetricInfo
 from fedpace.learn.metrics import ready
@@ -64,7 +66,7 @@ def choose_metrics(accuracy: Any, metrics: Any, classes: bool) -> MetricSet:
 def _listed(metrics: Any) -> list[Metric | None]:
     if metrics is None:
         return []
-    if isinstance(metrics, Mapping):
+    if isinstance(metrics, Mapping | ModuleDict):  # such as torchmetrics' MetricCollection
         return [_metric(one, name) for name, one in metrics.items()]
     if isinstance(metrics, list | tuple):
         return [_metric(one) for one in metrics]
@@ -84,13 +86,11 @@ def _metric(given: Any, name: str | None = None) -> Metric | None:
         return given if name is None else replace(given, name=name)
     if isinstance(given, StreamingMetric) and not isinstance(given, type):
         return Metric(name or type(given).__name__, given)
-    if callable(given) and name is not None and not isinstance(given, type):
-        return Metric(name, given)
     if isinstance(given, type):
         raise ConfigError(f"a metric is the class {given.__name__}; give an instance of it")
     if callable(given):
         raise ConfigError(
             f"a metric is {getattr(given, '__name__', given)!r}, which has no name or direction; give "
-            "fedpace.Metric(name, it, higher_is_better=...)"
+            f"fedpace.Metric({name or 'name'!r}, it, higher_is_better=...)"
         )
     raise ConfigError(f"a metric is {given!r}; {_EXPECTED}")

@@ -15,6 +15,11 @@ def area_under_curve(outputs: Any, targets: Tensor) -> float:
     logits = logits_of(outputs)
     if not bool(logits.isfinite().all()):
         return math.nan
+    if targets.is_floating_point() and not bool(((targets == 0) | (targets == 1)).all()):
+        raise ConfigError(
+            f"auc needs targets that are classes, but some lie between {float(targets.min()):g} and "
+            f"{float(targets.max()):g}; give 0 or 1, or another metric, such as r2"
+        )
     if logits.ndim <= targets.ndim or logits.shape[-1] <= 2:
         return _area(binary_scores(outputs, targets).flatten(), targets.flatten() > 0.5)
     shares = class_scores(outputs, targets).double().softmax(-1).flatten(0, -2)

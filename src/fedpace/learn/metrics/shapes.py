@@ -43,7 +43,8 @@ def class_scores(outputs: Any, targets: Tensor) -> Tensor:
     raise ConfigError(
         f"outputs of shape {shape} are no scores of classes for targets of shape "
         f"{tuple(targets.shape)}; expected one number a class on the last axis or the second, or give "
-        "the task its own accuracy or metrics"
+        "the task its own accuracy or metrics, as in metrics='binary_accuracy', metrics.f1('binary') "
+        "or metrics='mae'"
     )
 
 

@@ -36,6 +36,16 @@ def check_type(what: str, values: np.ndarray) -> None:
         raise ConfigError(f"{what} are {values.dtype}; give real numbers, integers or booleans")
 
 
+def check_tensor(what: str, values: Tensor) -> None:
+    """ConfigError for a tensor that has no rows to take, or no real numbers."""
+    if values.layout != torch.strided or values.is_quantized:
+        form = "quantized" if values.is_quantized else str(values.layout).removeprefix("torch.")
+        raise ConfigError(f"{what} are a {form} tensor; give a dense one, as by .to_dense()")
+    if values.is_complex():
+        kind = str(values.dtype).removeprefix("torch.")
+        raise ConfigError(f"{what} are {kind}; give real numbers, as by torch.view_as_real")
+
+
 def check_numbers(values: Tensor, what: str) -> None:
     """ConfigError for inputs that are not numbers; infinite ones may be meant."""
     if values.is_floating_point() and torch.isnan(values.sum()) and torch.isnan(values).any():

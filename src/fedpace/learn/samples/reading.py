@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
 from fedpace.core.errors import ConfigError
-from fedpace.learn.samples.convert import check_numbers, check_type, to_inputs, to_targets
+from fedpace.learn.samples.convert import check_numbers, check_tensor, check_type, to_inputs, to_targets
 from fedpace.learn.samples.lazy import Collate, DatasetSamples, Target, split_columns
 from fedpace.learn.samples.mapped import MappedRows, MappedSamples, find_mapped
 from fedpace.learn.samples.samples import ArraySamples, Samples
@@ -107,6 +107,7 @@ def _as_tree(part: str, what: str, given: Any) -> Tree:
             return _of_numbers(name, given)
         return like(given, [_as_tree(part, f"{what}[{at}]", one) for at, one in enumerate(given)])
     if isinstance(given, Tensor):
+        check_tensor(name, given)
         return given
     if not hasattr(given, "__array__"):
         raise ConfigError(

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, nll_loss
 
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.learn.model.calls import left_unchanged
@@ -37,6 +38,7 @@ def make_model(task: Task) -> nn.Module:
 def trace(task: Task, model: nn.Module) -> Layout:
     """The layout of a task's model, once a pass and its loss have worked; the model stays as it is."""
     inputs, targets = task.train.first(2)
+    _check_trainable(model)
     with left_unchanged(model):
         model.eval()
         outputs = _outputs(model, inputs)
@@ -45,6 +47,7 @@ def trace(task: Task, model: nn.Module) -> Layout:
         inputs_of_test, targets_of_test = task.test.first(2)
         outputs = _outputs(model, inputs_of_test, "test inputs")
         _check_loss(task, outputs, targets_of_test, "test targets")
+        _check_extremes(task, model)
     try:
         return Layout.trace(model, inputs)
     except FedpaceError:
@@ -76,21 +79,57 @@ def _cannot_take(
 
 
 def _check_classes(task: Task, outputs: Any, targets: Tree) -> None:
-    """ConfigError for classes that a model has no output for, where the loss is cross entropy."""
-    if task.loss is not cross_entropy or not isinstance(outputs, Tensor) or outputs.ndim < 2:
+    """ConfigError for classes that a model has no output for, where the loss is one of torch's."""
+    ignored = _ignored_class(task.loss)
+    if ignored is None or not isinstance(outputs, Tensor) or outputs.ndim < 2:
         return
     if not isinstance(targets, Tensor) or targets.dtype != torch.int64:
         return
     outside = outputs.shape[1]
     for part, samples in (("train", task.train), ("test", task.test)):
         values = samples.some_targets()
-        values = values[values != _IGNORED] if isinstance(values, Tensor) else torch.empty(0)
+        values = values[values != ignored] if isinstance(values, Tensor) else torch.empty(0)
         if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < outside:
             least, most = int(values.min()), int(values.max())
             raise ConfigError(
                 f"{part} targets run from {least} to {most}, but the model has {outside} outputs; "
                 f"classes must lie between 0 and {outside - 1}"
             )
+
+
+def _ignored_class(loss: Any) -> int | None:
+    """The class that a loss of torch's leaves out; None for a loss of another kind."""
+    if loss is cross_entropy or loss is nll_loss:
+        return _IGNORED
+    return loss.ignore_index if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) else None
+
+
+def _check_trainable(model: nn.Module) -> None:
+    parameters = list(model.parameters())
+    if not any(one.requires_grad for one in parameters):
+        found = f"all {len(parameters)} parameters of" if parameters else "there are no parameters in"
+        frozen = " are frozen" if parameters else ""
+        raise ConfigError(
+            f"{found} model {type(model).__name__}{frozen}, so nothing can be trained; let some of "
+            "them have requires_grad=True"
+        )
+
+
+def _check_extremes(task: Task, model: nn.Module) -> None:
+    """Try a loss of the user's own on the smallest and the largest class, which it may not know."""
+    if _ignored_class(task.loss) is not None:
+        return
+    for part, samples in (("train", task.train), ("test", task.test)):
+        values = samples.some_targets()
+        known = isinstance(values, Tensor) and values.dtype == torch.int64 and values.ndim > 0
+        if not known or len(values) != len(samples):
+            continue
+        rows = values.reshape(len(values), -1)
+        ends = [int(rows.amin(1).argmin()), int(rows.amax(1).argmax())]
+        inputs, targets = samples.take(np.array(ends))
+        outputs = _outputs(model, inputs, f"{part} inputs")
+        which = f"{part} targets {int(rows.min())} and {int(rows.max())},"
+        _check_loss(task, outputs, targets, which)
 
 
 def _check_loss(task: Task, outputs: Any, targets: Tree, which: str = "targets") -> None:

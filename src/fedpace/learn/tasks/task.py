@@ -74,6 +74,14 @@ class Task:
                 f"model is a {type(self.model).__name__}; give a function or class that makes a new "
                 "nn.Module, or an nn.Module"
             )
+        if isinstance(self.loss, type) or not callable(self.loss):
+            found = (
+                f"the class {self.loss.__name__}" if isinstance(self.loss, type) else repr(self.loss)
+            )
+            raise ConfigError(
+                f"loss is {found}; give a function of outputs and targets, or an object such as "
+                "torch.nn.MSELoss()"
+            )
         for part in ("train", "test"):
             given = getattr(self, part)
             samples = read_samples(part, given, self.scale, self.collate, self.target)
@@ -143,6 +151,11 @@ class Task:
 
 
 def _division(shares: Sequence[np.ndarray], samples: int) -> Shares:
+    if not isinstance(shares, Sequence | np.ndarray | Shares):
+        raise ConfigError(
+            f"clients is {shares!r}; give one array of sample indices a client, or leave it out: then "
+            "the config's partition divides the samples"
+        )
     if len(shares) == 0:
         raise ConfigError("clients is empty; give one array of sample indices a client")
     if not isinstance(shares, Shares):

@@ -1,6 +1,7 @@
 """A network between two processes on this machine that can be cut, stall and come back."""
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,7 @@ class Proxy:
         self._left: dict[str, int | None] = {"up": None, "down": None}
         self._then: Callable[[], None] = self._cut
         self._is_cut = False
+        self._delay_s, self._bytes_per_s = 0.0, math.inf
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._main, daemon=True)
@@ -53,6 +55,10 @@ class Proxy:
     def restore(self) -> None:
         """From now on everything passes; what broke stays broken."""
         self._do(self._restore)
+
+    def slow(self, delay_s: float = 0.0, bytes_per_s: float = math.inf) -> None:
+        """Let everything take longer until `restore`: each piece by a delay, and by its length."""
+        self._delay_s, self._bytes_per_s = delay_s, bytes_per_s
 
     def cut_after(self, way: str, count: int) -> None:
         """Cut after so many bytes more have passed."""
@@ -92,6 +98,7 @@ class Proxy:
 
     def _restore(self) -> None:
         self._is_cut = False
+        self._delay_s, self._bytes_per_s = 0.0, math.inf
         self._left = {"up": None, "down": None}
         self._flows.set()
 
@@ -137,6 +144,8 @@ class Proxy:
                     left = self._left[way]
                     part = data if left is None else data[:left]
                     data = data[len(part) :]
+                    if wait_s := self._delay_s + len(part) / self._bytes_per_s:
+                        await asyncio.sleep(wait_s)
                     writer.write(part)
                     await writer.drain()
                     setattr(self, way, getattr(self, way) + len(part))

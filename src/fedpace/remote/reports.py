@@ -161,7 +161,7 @@ def check_result(
         raise PeerError(f"task {task} reports {result.steps} steps, {result.full_steps} of them full")
     if not (
         1 <= result.samples <= client.held
-        and result.samples <= trained <= result.steps * work.batch_size
+        and max(result.samples, result.steps) <= trained <= result.steps * work.batch_size
     ):
         raise PeerError(
             f"task {task} reports {result.samples} samples, {trained} of them trained on in "

@@ -1,0 +1,31 @@
+"""Whatever goes wrong one after the other, nothing is lost and nothing counts twice.
+
+500 sequences: `python tools/faults.py --seeds 500`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.net.fault_sequences import FAULTS, FaultSequence
+from tests.net.federation import Nursery
+
+SEEDS = 25
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
+def test_there_are_enough_kinds_of_faults():
+    assert len(FAULTS) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_run_survives_a_random_sequence_of_faults(nursery: Nursery, tmp_path: Path, seed: int):
+    FaultSequence(nursery, tmp_path / "run", seed).play()

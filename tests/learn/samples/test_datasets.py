@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import fedpace
 from fedpace.core.errors import ConfigError
@@ -134,6 +134,40 @@ def test_what_cannot_be_read_is_said_in_one_line(given, more, message):
     with pytest.raises(ConfigError, match=message) as raised:
         Task(plain, given, (INPUTS, TARGETS) if "collate" not in more else given, **more)
     assert "\n" not in str(raised.value)
+
+
+class Late(Dataset):
+    """Six samples that are right, but the last: it cannot be read, or has another class."""
+
+    def __init__(self, last):
+        self.last = last
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, number):
+        if number == 5 and isinstance(self.last, Exception):
+            raise self.last
+        return np.zeros(4, np.float32), self.last if number == 5 else 0
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        (OSError("disk"), r"sample 5 of train, a Late, cannot be read: OSError\('disk'\)"),
+        (3, "sample 5 of train has class 3, but the model has 3 outputs; .* between 0 and 2"),
+        (-1, "sample 5 of train has class -1"),
+    ],
+)
+def test_a_sample_that_is_wrong_is_named_when_it_is_read(last, message):
+    own = fedpace.Task(plain, Late(last), Late(0), [np.arange(6)])
+    with pytest.raises(ConfigError, match=message):
+        fedpace.simulate({"policy": "sync", "stop": {"rounds": 1}}, task=own)
+
+
+def test_a_target_that_is_ignored_is_no_wrong_class():
+    own = fedpace.Task(plain, Late(-100), Late(0), [np.arange(6)])
+    fedpace.simulate({"policy": "sync", "stop": {"rounds": 1}}, task=own)
 
 
 def test_samples_of_unequal_shapes_need_a_function_that_pads():

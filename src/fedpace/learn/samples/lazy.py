@@ -57,6 +57,7 @@ class DatasetSamples(Samples):
         self._dataset = dataset.with_format("torch") if isinstance(dataset, ColumnDataset) else dataset
         self._device = device or torch.device("cpu")
         self._count = len(dataset)
+        self._classes: tuple[int, int] | None = None
         self.uniform = collate is None
         if device is None:
             self._check_first()
@@ -76,13 +77,20 @@ class DatasetSamples(Samples):
             self._stacked(items, places) if self._collate is None else self._collated(items)
         )
         scales = scales_for(self._part, inputs, self._scale)
+        targets = map_tree(to_targets, targets)
+        self._check_classes(targets, places)
         return (
             map_tree(lambda one, scale: to_inputs(one, scale).to(self._device), inputs, scales),
-            map_tree(lambda one: to_targets(one).to(self._device), targets),
+            map_tree(lambda one: one.to(self._device), targets),
         )
 
     def on(self, device: torch.device) -> "DatasetSamples":
-        return DatasetSamples(*self._given, device)
+        there = DatasetSamples(*self._given, device)
+        there._classes = self._classes
+        return there
+
+    def expect_classes(self, outputs: int, ignored: int) -> None:
+        self._classes = outputs, ignored
 
     def target_values(self) -> np.ndarray:
         """Targets of all samples; a table reads its column, other datasets every sample."""
@@ -96,9 +104,36 @@ class DatasetSamples(Samples):
         return to_targets(found).numpy()
 
     def _read(self, places: list[int]) -> list[Any]:
-        if isinstance(self._dataset, BatchReader):
-            return list(self._dataset.__getitems__(places))
-        return [self._dataset[place] for place in places]
+        place = places[0]
+        try:
+            if isinstance(self._dataset, BatchReader):
+                return list(self._dataset.__getitems__(places))
+            items = []
+            for place in places:
+                items.append(self._dataset[place])
+        except FedpaceError:
+            raise
+        except Exception as error:  # whatever a user's dataset may raise
+            kind = type(self._dataset).__name__
+            raise ConfigError(
+                f"sample {place} of {self._part}, a {kind}, cannot be read: {error!r}; a dataset gives "
+                "a sample for each number from 0 to len - 1"
+            ) from error
+        return items
+
+    def _check_classes(self, targets: Tree, places: np.ndarray) -> None:
+        """ConfigError that names a sample whose class the model has no output for."""
+        if self._classes is None or not isinstance(targets, Tensor) or targets.dtype != torch.int64:
+            return
+        outputs, ignored = self._classes
+        wrong = ((targets < 0) | (targets >= outputs)) & (targets != ignored)
+        if wrong.any():
+            row = int(wrong.reshape(len(wrong), -1).any(1).int().argmax())
+            found = int(targets[row][wrong[row]].reshape(-1)[0])
+            raise ConfigError(
+                f"{self._owner(places[row])} has class {found}, but the model has {outputs} outputs; "
+                f"classes must lie between 0 and {outputs - 1}"
+            )
 
     def _stacked(self, items: list[Any], places: np.ndarray) -> Batch:
         pairs = [self._split(item) for item in items]

@@ -45,6 +45,12 @@ class Samples(ABC):
         """Targets of as many samples as can be looked at without reading much."""
         return self.first(2)[1]
 
+    def expect_classes(self, outputs: int, ignored: int) -> None:  # noqa: B027 (most need nothing)
+        """Name a sample whose class is outside of 0 to outputs - 1 and not `ignored`, once it is read.
+
+        Nothing to do where `some_targets` are all of them.
+        """
+
     def pick(self, places: Tensor) -> Batch:
         """The samples at places that are on the device, where these are resident."""
         return self.take(places.cpu().numpy())

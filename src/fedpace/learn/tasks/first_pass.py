@@ -87,6 +87,7 @@ def _check_classes(task: Task, outputs: Any, targets: Tree) -> None:
         return
     outside = outputs.shape[1]
     for part, samples in (("train", task.train), ("test", task.test)):
+        samples.expect_classes(outside, ignored)
         values = samples.some_targets()
         values = values[values != ignored] if isinstance(values, Tensor) else torch.empty(0)
         if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < outside:

@@ -71,6 +71,16 @@ def test_a_finished_comparison_resumes_to_its_own_report_without_running(folder)
     assert (folder / "all/sync/seed-0/journal.jsonl").stat().st_mtime_ns == before
 
 
+def test_a_report_names_runs_that_are_gone_and_labels_that_never_were(folder):
+    succeeded(fedpace(folder, "compare", "timing.toml", "--out", "all", "--seeds", "1", "--jobs", "1"))
+    (folder / "all/sync/seed-0/journal.jsonl").unlink()
+    shown = succeeded(fedpace(folder, "report", "all"))
+    assert "sync, seed 0: in the last report, but its journal is gone" in shown
+    done = fedpace(folder, "report", "all", "--first", "sync")
+    assert done.returncode == 2
+    assert "there is no label 'sync'" in done.stderr
+
+
 def test_what_is_set_on_the_command_line_beats_the_policys_own_table(folder):
     with (folder / "timing.toml").open("a") as file:
         file.write("[policies.own]\nuse = 'sync'\nstop.rounds = 50\n")

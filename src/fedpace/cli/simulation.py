@@ -15,7 +15,7 @@ import typer
 
 from fedpace.cli import shared
 from fedpace.cli.progress import ProgressBars
-from fedpace.core.errors import ConfigError, FedpaceError
+from fedpace.core.errors import ConfigError, FedpaceError, unknown
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
 from fedpace.runs.stopping import StoppedBySignal
@@ -163,10 +163,15 @@ def report(
     ] = None,
 ) -> None:
     """Table and figure (a metric over time, clients a round, participation) from journals."""
-    from fedpace.report.collection import collect_runs, last_report_options
+    from fedpace.report.collection import collect_runs, gone_runs, last_report_options
 
-    before = last_report_options(folder)
-    groups = collect_runs(folder, _names(first or "") or before.labels)
+    before, asked = last_report_options(folder), _names(first or "")
+    groups = collect_runs(folder, asked or tuple(before.runs))
+    for label in asked:
+        if label not in groups:
+            raise unknown("label", label, groups)
+    for line in gone_runs(before, groups):
+        shared.say(line)
     same = metric in (None, before.metric)  # targets of another metric mean nothing for this one
     targets = target or (before.targets if same else ())
     shared.show_report(groups, folder, targets, before.title, metric or before.metric, before.cells)

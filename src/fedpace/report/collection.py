@@ -102,11 +102,11 @@ def write_report(
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Title, targets, order of labels, metric and, of a grid, cells with their policies."""
+    """Title, targets, runs by label and seed in their order, metric and, of a grid, its cells."""
 
     title: str | None = None
     targets: tuple[float, ...] = ()
-    labels: tuple[str, ...] = ()
+    runs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     metric: str | None = None
     cells: Mapping[str, str] = field(default_factory=dict)
 
@@ -115,11 +115,23 @@ def last_report_options(folder: Path) -> ReportOptions:
     """Options of the folder's report.json; none where there is no such file to read."""
     try:
         values = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        targets, labels = tuple(values["targets"]), tuple(values["runs"])
+        targets = tuple(values["targets"])
+        seeds = {label: tuple(run["seed"] for run in runs) for label, runs in values["runs"].items()}
         cells = dict(values.get("cells", {}))
-        return ReportOptions(values["title"], targets, labels, values.get("metric"), cells)
-    except (OSError, ValueError, KeyError, TypeError):
+        return ReportOptions(values["title"], targets, seeds, values.get("metric"), cells)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ReportOptions()
+
+
+def gone_runs(before: ReportOptions, groups: Groups) -> list[str]:
+    """Runs of the last report whose journals are there no more, one line each."""
+    there = {(label, run.seed) for label, runs in groups.items() for run in runs}
+    return [
+        f"{label}, seed {seed}: in the last report, but its journal is gone"
+        for label, seeds in before.runs.items()
+        for seed in seeds
+        if (label, seed) not in there
+    ]
 
 
 def default_targets(groups: Groups, metric: str | None = None) -> tuple[float, ...]:

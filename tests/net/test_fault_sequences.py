@@ -11,7 +11,7 @@ import pytest
 from tests.net.fault_sequences import FAULTS, FaultSequence
 from tests.net.federation import Nursery
 
-SEEDS = 25
+SEEDS, USUAL = 25, 8
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,9 @@ def test_there_are_enough_kinds_of_faults():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=() if seed < USUAL else pytest.mark.nightly) for seed in range(SEEDS)],
+)
 def test_a_run_survives_a_random_sequence_of_faults(nursery: Nursery, tmp_path: Path, seed: int):
     FaultSequence(nursery, tmp_path / "run", seed).play()

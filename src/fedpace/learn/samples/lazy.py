@@ -1,6 +1,7 @@
 """Datasets that are read sample by sample, when a batch is taken."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -97,29 +98,36 @@ class DatasetSamples(Samples):
         if isinstance(self._dataset, ColumnDataset) and isinstance(self._target, str):
             column = self._dataset.select_columns([self._target]).with_format("numpy")[:]
             return to_targets(self._array("targets", column[self._target])).numpy()
-        values = [self._split(self._dataset[place])[1] for place in range(len(self))]
+        values = [self._split(self._read([place])[0])[1] for place in range(len(self))]
         found = stack_values("targets", values, self._owner)
         if not isinstance(found, Tensor):
             raise ConfigError(f"a sample of {self._part} has several targets, but one is needed here")
         return to_targets(found).numpy()
 
     def _read(self, places: list[int]) -> list[Any]:
-        place = places[0]
-        try:
-            if isinstance(self._dataset, BatchReader):
+        if isinstance(self._dataset, BatchReader):
+            with self._reading(places):
                 return list(self._dataset.__getitems__(places))
-            items = []
-            for place in places:
+        items = []
+        for place in places:
+            with self._reading([place]):
                 items.append(self._dataset[place])
+        return items
+
+    @contextmanager
+    def _reading(self, places: list[int]) -> Iterator[None]:
+        """Name the samples that are read when the user's dataset fails."""
+        try:
+            yield
         except FedpaceError:
             raise
         except Exception as error:  # whatever a user's dataset may raise
-            kind = type(self._dataset).__name__
+            kind, which = type(self._dataset).__name__, self._owner(places[0])
+            which = which if len(places) == 1 else f"one of {len(places)} samples from {which} on"
             raise ConfigError(
-                f"sample {place} of {self._part}, a {kind}, cannot be read: {error!r}; a dataset gives "
-                "a sample for each number from 0 to len - 1"
+                f"{which}, a {kind}, cannot be read: {error!r}; a dataset gives "
+                "pairs (input, target) for the numbers 0 to len - 1"
             ) from error
-        return items
 
     def _check_classes(self, targets: Tree, places: np.ndarray) -> None:
         """ConfigError that names a sample whose class the model has no output for."""
@@ -192,16 +200,8 @@ class DatasetSamples(Samples):
     def _check_first(self) -> None:
         if self._count < 1:
             raise ConfigError(f"{self._part} holds no samples; give at least one")
-        try:
+        with self._reading([0]):
             self.take(np.zeros(1, dtype=np.int64))
-        except FedpaceError:
-            raise
-        except Exception as error:  # whatever a user's dataset may raise
-            kind = type(self._dataset).__name__
-            raise ConfigError(
-                f"sample 0 of {self._part}, a {kind}, cannot be read: {error!r}; a dataset gives pairs "
-                "(input, target) for the numbers 0 to len - 1"
-            ) from error
 
 
 def split_columns(what: str, columns: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], Any]:

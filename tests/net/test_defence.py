@@ -4,7 +4,6 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -14,20 +13,13 @@ from fedpace.core.events import Event, Failed, Left
 from fedpace.core.journal import read
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client
-from tests.net.federation import QUICK, Federation, Nursery
+from tests.net.federation import QUICK, Federation
 from tests.net.proxy import Proxy
 from tests.net.rig import Sleeper, serving, settings
 from tests.net.toy_client import Rogue
 from tests.sizes import sizes
 
 ON = 10**6
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 500 sequences: `python tools/faults.py --seeds 500`.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,6 @@ from tests.net.fault_sequences import FAULTS, FaultSequence
 from tests.net.federation import Nursery
 
 SEEDS, USUAL = 25, 8
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
-    yield made
-    made.close()
 
 
 def test_there_are_enough_kinds_of_faults():

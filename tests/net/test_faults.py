@@ -51,7 +51,6 @@ from tests.net.federation import (
     QUICK,
     Child,
     Federation,
-    Nursery,
     check_once,
     free_port,
     policy_of,
@@ -67,26 +66,6 @@ ON = 10**6
 WIDE = 700
 """Updates of 2 MB, which take several pieces."""
 HALF = 900_000
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def build(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., Federation]]:
-    """Makes a federation; all processes are gone after the test."""
-    with ExitStack() as stack:
-
-        def make(*config: object, wide: int = 8, name: str = "run", **policy: object) -> Federation:
-            federation = stack.enter_context(Federation(nursery, tmp_path / name, wide))
-            federation.configure(*config, settings=policy)
-            return federation
-
-        yield make
 
 
 @pytest.fixture

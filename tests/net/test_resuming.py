@@ -1,36 +1,11 @@
 """A served run goes on with other operational settings, and its journal says so."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-
-import pytest
-
 from fedpace.core.events import Failed, Joined, Left
 from fedpace.core.facts import Changed
 from fedpace.report.summary import summarise
-from tests.net.federation import CRASHED, QUICK, Federation, Nursery
+from tests.net.federation import CRASHED, QUICK
 
 ON = 10**6
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def build(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., Federation]]:
-    with ExitStack() as stack:
-
-        def make(*config: object, **policy: object) -> Federation:
-            federation = stack.enter_context(Federation(nursery, tmp_path / "run"))
-            federation.configure(*config, settings=policy)
-            return federation
-
-        yield make
 
 
 def test_operational_settings_may_change_and_each_change_is_a_fact(build):

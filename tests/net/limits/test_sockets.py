@@ -23,17 +23,10 @@ from fedpace.net.limits.sockets import (
     raise_descriptor_limit,
 )
 from fedpace.remote.settings import ServeSettings
-from tests.net.federation import QUICK, Federation, Nursery
+from tests.net.federation import QUICK, Federation
 
 ON = 10**6
 LINUX = sys.platform.startswith("linux")
-
-
-@pytest.fixture(scope="module")
-def nursery():
-    made = Nursery()
-    yield made
-    made.close()
 
 
 @contextmanager

@@ -205,7 +205,9 @@ class Federation:
 
     def hold(self, name: str, first: int = 0) -> None:
         """Let no task of this client from number `first` on end until it is let go."""
-        (self.folder / f"{name}.hold").write_text(str(first))
+        new = self.folder / f"{name}.hold.new"
+        new.write_text(str(first))
+        new.replace(self.folder / f"{name}.hold")  # whole at once: the client may be reading it
 
     def let_go(self, name: str) -> None:
         (self.folder / f"{name}.hold").unlink()

@@ -66,6 +66,11 @@ def test_accuracy_is_followed_over_virtual_time(synchronous):
     assert (synchronous.best_accuracy, synchronous.final_accuracy) == (0.5, 0.45)
 
 
+def test_tests_are_followed_over_rounds_and_over_the_bytes_that_were_moved(synchronous):
+    assert synchronous.values_by_round["accuracy"] == [(0, 0.1), (1, 0.5), (2, 0.45)]
+    assert synchronous.values_by_bytes["accuracy"] == [(2000, 0.1), (6000, 0.5), (8000, 0.45)]
+
+
 def test_time_to_a_target_is_that_of_the_first_evaluation_which_reaches_it(synchronous):
     assert synchronous.time_to(0.1) == 0.0
     assert synchronous.time_to(0.11) == 10.0
@@ -209,6 +214,7 @@ def test_a_client_that_is_twice_in_one_round_takes_part_in_it_once(buffered):
 
 def test_staleness_counts_from_the_version_that_was_downloaded(buffered):
     assert buffered.mean_staleness == pytest.approx(2 / 6)
+    assert buffered.staleness == {0: 5, 2: 1}
 
 
 def test_a_dropped_update_has_arrived_but_takes_part_in_nothing(buffered):

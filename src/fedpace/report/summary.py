@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +29,7 @@ class Summary:
     values: metric -> (time_s, value) of every evaluation of slot "global"; what was not finite is left
     out. money: what the run has cost, None where nothing has a price; values_by_money: metric ->
     (money, value), money being the smallest budget with which the run makes that model.
+    values_by_round, values_by_bytes: metric -> (round, value) and (bytes moved until then, value).
     clients_per_round: updates in each round; round_times: when each round was aggregated.
     participation: client -> rounds it was aggregated in / rounds, for everyone who ever joined.
     finished: why the run ended, None for one that is not over; end_s: when, or how far it is.
@@ -38,7 +39,8 @@ class Summary:
     down_bytes: the model, or the thinner one asked for, once a task; up_bytes: what arrived.
     cancelled: reason -> tasks; dropped: updates that arrived and were thrown away; unfinished: tasks
     that were still open when the run ended.
-    mean_staleness: versions of its own slot that an update was behind when it was aggregated.
+    mean_staleness: versions of its own slot that an update was behind when it was aggregated;
+    staleness: versions behind -> updates.
     mean_depth: layers an aggregated update carries; mean_depth_share: of the model's layers.
     None stands where there is nothing to take a mean of.
     """
@@ -73,6 +75,9 @@ class Summary:
     diverged: tuple[int, float] | None = None
     fairness: Fairness | None = None
     unfinished: int = 0
+    values_by_round: dict[str, Track] = field(default_factory=dict)
+    values_by_bytes: dict[str, Track] = field(default_factory=dict)
+    staleness: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, header: Header, messages: Iterable[Message]) -> Self:
@@ -115,7 +120,7 @@ class Summary:
             failed=tally.failed,
             dropped=tally.dropped,
             cancelled=dict(sorted(tally.cancelled.items())),
-            mean_staleness=tally.staleness / tally.aggregated if tally.aggregated else None,
+            mean_staleness=_mean_of(tally.staleness),
             mean_depth=depth,
             mean_depth_share=None if depth is None else depth / header.context.model.depth,
             clock="real" if header.run.get("clock") == "real" else "virtual",
@@ -123,6 +128,9 @@ class Summary:
             diverged=tally.diverged,
             fairness=_fairness(tally.clients_evaluated),
             unfinished=tally.unfinished + len(tally.books.open),
+            values_by_round=_tracks([fact.version for fact in tally.evaluations], tally.evaluations),
+            values_by_bytes=_tracks(tally.evaluated_bytes(header.context.model), tally.evaluations),
+            staleness=dict(sorted(tally.staleness.items())),
         )
 
     @property
@@ -196,13 +204,14 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values: clients become strings; accuracy and loss also by themselves."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
         values["fairness"] = None if self.fairness is None else asdict(self.fairness)
         values["metrics"] = [asdict(one) for one in self.metrics]
-        for name in ("values", "values_by_money"):
+        for name in ("values", "values_by_money", "values_by_round", "values_by_bytes"):
             values[name] = {metric: _plain(track) for metric, track in values[name].items()}
         for name in ("accuracy", "loss", "accuracy_by_money"):
             values[name] = _plain(getattr(self, name))
+        values["staleness"] = {str(behind): count for behind, count in self.staleness.items()}
         values["participation"] = {str(c): rate for c, rate in self.participation.items()}
         for name in ("best_accuracy", "final_accuracy", "mean_participation", "mean_clients"):
             values[name] = getattr(self, name)
@@ -234,6 +243,11 @@ def _speeds(run: Mapping[str, Any]) -> str:
     if run.get("clock") == "real":
         return "measured"
     return "by operations" if "operations" in run else "per sample"
+
+
+def _mean_of(counts: Mapping[int, int]) -> float | None:
+    total = sum(counts.values())
+    return sum(value * count for value, count in counts.items()) / total if total else None
 
 
 def _fairness(fact: ClientsEvaluated | None) -> Fairness | None:

@@ -5,6 +5,7 @@ length of the journal. Times are seconds of the run's clock; a command was given
 """
 
 from collections import Counter
+from collections.abc import Mapping
 
 from fedpace.core.books import Bookkeeper, OpenTask
 from fedpace.core.budget import Budget
@@ -37,14 +38,18 @@ class Tally:
         """The last test on clients' own samples."""
         self.evaluated_money: list[float] = []
         """For each evaluation the most that had been spent at once when its model was made."""
+        self.evaluated_moves: list[tuple[int, dict[float, int], int]] = []
+        """For each evaluation the tasks so far, those of each thinner width, and bytes sent up."""
         self.round_times: list[float] = []
         self.clients_per_round: list[int] = []
         self.rounds_of: dict[int, int] = {}
         """Rounds that each client took part in, for everyone who ever joined."""
         self.tasks = self.arrived = self.failed = self.dropped = self.unfinished = self.up_bytes = 0
         self.cancelled: Counter[str] = Counter()
-        self.aggregated = self.staleness = self.depth = 0
-        """Updates used, and the sums of their staleness and depth, over all slots."""
+        self.aggregated = self.depth = 0
+        """Updates used, and the sum of their depths, over all slots."""
+        self.staleness: Counter[int] = Counter()
+        """Versions behind -> updates used that were so far behind, over all slots."""
         self._most_spent = self._model_money = 0.0
         self._thin: Counter[float] = Counter()
         """Width -> tasks that were sent a model of that width."""
@@ -81,8 +86,11 @@ class Tally:
 
     def down_bytes(self, model: ModelProfile) -> int:
         """Bytes that opening the tasks has sent: the whole model, or the thinner one of a task."""
-        whole = (self.tasks - self._thin.total()) * model.total_bytes
-        return whole + sum(tasks * model.width(share).bytes for share, tasks in self._thin.items())
+        return _sent_bytes(model, self.tasks, self._thin)
+
+    def evaluated_bytes(self, model: ModelProfile) -> list[int]:
+        """Bytes moved, down and up, until each evaluation."""
+        return [_sent_bytes(model, tasks, thin) + up for tasks, thin, up in self.evaluated_moves]
 
     def _event(self, event: Event) -> None:
         now = self.books.now
@@ -119,6 +127,7 @@ class Tally:
             case Evaluated(slot=slot) if slot == GLOBAL:
                 self.evaluations.append(fact)
                 self.evaluated_money.append(self._model_money)
+                self.evaluated_moves.append((self.tasks, dict(self._thin), self.up_bytes))
             case ClientsEvaluated():
                 self.clients_evaluated = fact
             case Closed(client=client, task=task):
@@ -183,7 +192,7 @@ class Tally:
     def _aggregate(self, command: Aggregate) -> None:
         updates = self._use(command.tasks)
         for task, update in zip(command.tasks, updates, strict=True):
-            self.staleness += self.books.version(update.command.slot) - update.command.version
+            self.staleness[self.books.version(update.command.slot) - update.command.version] += 1
             self.depth += self._depths.pop(task)
         self.aggregated += len(updates)
         self._next_version(command.slot, updates)
@@ -203,3 +212,8 @@ class Tally:
     def _error(self, problem: str) -> JournalError:
         # Line 1 is the header, so message n stands on line n + 1.
         return JournalError(f"line {self.messages + 1}: {problem}; the journal is damaged or edited")
+
+
+def _sent_bytes(model: ModelProfile, tasks: int, thin: Mapping[float, int]) -> int:
+    whole = (tasks - sum(thin.values())) * model.total_bytes
+    return whole + sum(count * model.width(share).bytes for share, count in thin.items())

@@ -105,10 +105,15 @@ async def enrol(address: str, token: str, folder: Path, clock: UtcClock = utc_no
 def open_channel(
     address: str, keys: ClientKeys | None, options: tuple[tuple[str, int], ...] = ()
 ) -> aio.Channel:
-    """A channel to the server. keys: None for a plain one."""
+    """A channel to the server, over a connection of its own. keys: None for a plain one.
+
+    Left to itself gRPC has the plain channels of one process share a connection, and a server bounds
+    the calls of each.
+    """
+    all_options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), *options]
     if keys is None:
-        return aio.insecure_channel(address, options=[*OPTIONS, *options])
-    return aio.secure_channel(address, keys.credentials(), options=[*OPTIONS, *options])
+        return aio.insecure_channel(address, options=all_options)
+    return aio.secure_channel(address, keys.credentials(), options=all_options)
 
 
 async def renew(channel: aio.Channel, keys: ClientKeys) -> ClientKeys | None:

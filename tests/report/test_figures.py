@@ -1,9 +1,17 @@
+import re
+
 import matplotlib
 import pytest
+from matplotlib.figure import Figure
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.evaluation.metric import LOSS
 from fedpace.report import figures
+from fedpace.report.axes import PlainLogLocator, PlainNumbers
+from fedpace.report.collection import drawn_labels
 from fedpace.report.figures import draw_comparison
+from fedpace.report.looks import COLOURS, MOST_LABELS, looks_of
+from fedpace.report.panels import participation_panel
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -57,9 +65,9 @@ def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
 def test_each_label_has_its_colour_in_every_panel(runs, tmp_path, policies, seeds):
     groups = {f"policy {i}": runs(seeds, rounds=4 + 30 * i) for i in range(policies)}
     text = svg_text(draw_comparison(groups, tmp_path / "figure")[1])
-    for colour in figures.COLOURS[:policies]:
+    for colour in COLOURS[:policies]:
         assert text.count(colour.lower()) >= 3
-    for colour in figures.COLOURS[policies:6]:
+    for colour in COLOURS[policies:6]:
         assert colour.lower() not in text
 
 
@@ -100,7 +108,7 @@ def test_where_things_cost_money_a_panel_shows_accuracy_over_it(runs, said, tmp_
     ):
         assert words in text
     assert "money (log scale)" in said({"a": runs(price=2.0), "b": runs(price=7.0)}, tmp_path / "g")
-    assert text.count(figures.COLOURS[1].lower()) > text.count(figures.COLOURS[2].lower())
+    assert text.count(COLOURS[1].lower()) > text.count(COLOURS[2].lower())
 
 
 def test_runs_that_cost_money_but_were_not_tested_are_drawn(runs, said, tmp_path):
@@ -156,8 +164,8 @@ def test_input_that_cannot_be_drawn_is_refused(runs, tmp_path):
         draw_comparison({}, tmp_path / "f")
     with pytest.raises(ConfigError, match="no runs under 'a'"):
         draw_comparison({"a": []}, tmp_path / "f")
-    with pytest.raises(ConfigError, match="8 labels to draw, but only 7 colours"):
-        draw_comparison({str(i): runs() for i in range(8)}, tmp_path / "f")
+    with pytest.raises(ConfigError, match="22 labels to draw, but only 21 can be told apart"):
+        draw_comparison({str(i): runs() for i in range(22)}, tmp_path / "f")
 
 
 def test_a_run_that_was_tested_at_its_start_alone_has_a_place_on_a_logarithmic_axis(tmp_path, summary):
@@ -168,3 +176,96 @@ def test_a_run_that_was_tested_at_its_start_alone_has_a_place_on_a_logarithmic_a
         for label, end in ends.items()
     }
     assert all(path.stat().st_size > 1000 for path in draw_comparison(groups, tmp_path / "figure"))
+
+
+def ticks(text):
+    """Texts of an SVG."""
+    return re.findall(r">([^<>]+)</text>", text)
+
+
+@pytest.mark.parametrize(("short", "long"), [(40.0, 130.0), (60.0, 900.0)])
+def test_a_logarithmic_axis_has_plain_numbers_and_no_formulas(summary, said, tmp_path, short, long):
+    """Over about a decade matplotlib labels its minor ticks as well, by mathtext, which is off."""
+    groups = {
+        name: [
+            summary(
+                metrics=(LOSS,),
+                values={"loss": [(end / 9, 60.0), (end, 1.0)]},
+                clients_per_round=[3] * rounds,
+            )
+        ]
+        for name, end, rounds in (("quick", short, 4), ("slow", long, 70))
+    }
+    text = said(groups, tmp_path / "f")
+    assert text.count("log scale") == 3  # of time, loss and rounds
+    assert "$" not in text
+    assert "mathdefault" not in text
+    assert {"1", "10"} <= set(ticks(text))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (1, 100, [1, 2, 5, 10, 20, 50, 100]),
+        (0.5, 7, [0.5, 1, 2, 5]),
+        (3, 8, [4, 6, 8]),
+        (0.9, 1.2, [0.9, 1.0, 1.1, 1.2]),
+        (1, 900, [1, 3, 10, 30, 100, 300]),
+        (1, 1e6, [1, 10, 100, 1e3, 1e4, 1e5, 1e6]),
+        (1e-9, 1e9, [1e-9, 1e-6, 1e-3, 1, 1e3, 1e6, 1e9]),
+    ],
+)
+def test_a_logarithmic_axis_has_a_few_round_ticks(low, high, expected):
+    assert list(PlainLogLocator().tick_values(low, high)) == pytest.approx(expected)
+
+
+def test_ticks_are_written_as_people_write_numbers():
+    write = PlainNumbers()
+    assert [write(x) for x in (0.05, 0.2, 1.0, 20.0, 5000.0, 1e8)] == [
+        "0.05",
+        "0.2",
+        "1",
+        "20",
+        "5,000",
+        "1e+08",
+    ]
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3, 7])
+def test_participation_of_few_rounds_stays_between_nothing_and_everything(summary, rounds):
+    runs = [summary(clients_per_round=[2] * rounds, participation={0: 0.0, 1: 1.0 if rounds else 0.0})]
+    axes = Figure().subplots()
+    participation_panel(axes, {"a": runs}, looks_of(["a"]))
+    left, right = axes.get_xlim()
+    assert -5 < left < 0
+    assert 100 < right < 105
+    assert axes.get_xticks().tolist() == [0, 20, 40, 60, 80, 100]
+    tall = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches if bar.get_height() > 0]
+    assert tall == pytest.approx([0.0, 100.0] if rounds else [0.0])
+
+
+def test_nine_labels_have_a_figure_and_are_told_apart(runs, said, tmp_path):
+    labels = [f"policy {number}" for number in range(9)]
+    text = said({label: runs(2) for label in labels}, tmp_path / "f")
+    assert set(labels) <= set(ticks(text))
+    assert text.count("stroke-dasharray") >= 4
+    assert len(set(looks_of(map(str, range(99))).values())) == MOST_LABELS
+
+
+def test_of_more_labels_than_can_be_told_apart_the_best_are_drawn(summary):
+    groups = {f"p{i:02}": [summary(accuracy=[(1.0, i / 100)])] for i in range(30)}
+    assert list(drawn_labels(groups, {})) == [f"p{i:02}" for i in range(9, 30)]
+    groups = {f"p{i:02}": [summary(loss=[(1.0, i / 100)], metrics=(LOSS,))] for i in range(30)}
+    assert list(drawn_labels(groups, {})) == [f"p{i:02}" for i in range(21)]
+    untested = {f"p{i:02}": [summary()] for i in range(30)}
+    assert len(drawn_labels(untested, {})) == MOST_LABELS
+
+
+def test_of_the_many_cells_of_a_grid_the_best_of_each_policy_is_drawn(summary):
+    groups = {f"{p}-lr={i}": [summary(accuracy=[(1.0, i / 10)])] for p in "ab" for i in range(5)}
+    cells = {label: label[0] for label in groups}
+    assert list(drawn_labels(groups, cells)) == ["a-lr=4", "b-lr=4"]
+    few = {label: groups[label] for label in list(groups)[:6]}
+    assert drawn_labels(few, cells) == few
+    bad = {label: [summary(finished=None)] for label in groups}
+    assert drawn_labels(bad, cells) == bad

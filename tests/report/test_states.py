@@ -1,9 +1,5 @@
-import io
-
-from rich.console import Console
-
 from fedpace.report.states import all_ended_well, best_cells, best_lines, state_cells
-from fedpace.report.table import compare_table, compare_tables, markdown
+from fedpace.report.table import markdown
 
 OVER = {"finished": "6 rounds are over"}
 
@@ -32,7 +28,6 @@ def test_a_cell_says_at_which_round_a_run_diverged_or_how_far_it_is(summary):
     assert not all_ended_well(groups)
     assert state_cells(groups) == ["finished", "diverged\nat round 7", "unfinished\nat round 3"]
     assert "diverged at round 7" in markdown(groups, ())
-    assert "state" in set(compare_table(groups, ()).columns[0].cells)
 
 
 def test_of_several_seeds_it_counts_them(summary):
@@ -65,17 +60,3 @@ def test_the_best_cell_of_each_policy_is_named_with_how_it_was_chosen(summary):
         "best of c: none, no cell has ended well with all seeds",
     ]
     assert best_lines(groups, {}) == []
-
-
-def test_a_table_of_many_labels_keeps_its_words_whole_by_going_on_below(summary):
-    groups = {f"policy-lr={number}": [diverged(summary, number)] for number in range(1, 7)}
-    text = []
-    for table in compare_tables(groups, (0.2,), 60):
-        console = Console(width=60, file=io.StringIO())
-        console.print(table)
-        text.append(console.file.getvalue())
-    assert len(text) > 1
-    for word in ("diverged", "at round 6", "participation", "rounds", "clients"):
-        assert word in "".join(text)
-    assert all(f"policy-lr={number}" in part for part in text for number in range(1, 7))
-    assert len(compare_tables(groups, (0.2,), 400)) == 1

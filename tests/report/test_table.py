@@ -1,12 +1,9 @@
-import io
-
 import pytest
-from rich.console import Console
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.evaluation.metric import LOSS, MetricInfo
 from fedpace.report.collection import default_targets
-from fedpace.report.table import compare_table, markdown, target_costs
+from fedpace.report.table import markdown, target_costs
 
 
 def reaching(summary, *times, **values):
@@ -15,12 +12,6 @@ def reaching(summary, *times, **values):
         summary(accuracy=[(0.0, 0.1), (time, 0.7)] if time else [(0.0, 0.1), (99.0, 0.6)], **values)
         for time in times
     ]
-
-
-def printed(table, width=200):
-    console = Console(file=io.StringIO(), width=width)
-    console.print(table)
-    return console.file.getvalue()
 
 
 def cells(text):
@@ -128,7 +119,7 @@ def test_where_things_cost_money_the_table_says_how_much(summary):
     assert table["timely"]["to 70% (money)"] == "3.0 ± 1.0 (1.00x)"
     assert table["sync"]["to 70% (money)"] == "6.5 ± 0.9 (2.17x)"
     assert table["sync"]["spent (money)"] == "7.5"
-    text = printed(compare_table(groups, [0.5, 0.7]))
+    text = markdown(groups, [0.5, 0.7])
     assert all(words in text for words in ("to 50% (money)", "to 70% (money)", "spent (money)"))
 
 
@@ -159,24 +150,8 @@ def test_timing_only_runs_say_what_they_spent(summary):
     assert "70%" not in text
 
 
-def test_the_terminal_table_holds_the_same_cells(summary):
-    groups = {"timely": reaching(summary, 90, 120, 150), "sync": reaching(summary, 600, None, 660)}
-    text = printed(compare_table(groups, [0.7]))
-    for part in ("timely", "2.0 ± 0.5", "(1.00x)", "(2/3 reached,", "mean 10.5)", "over 3 seeds"):
-        assert part in text
-
-
-def test_a_narrow_terminal_loses_no_column(summary):
-    groups = {"timely": reaching(summary, 90, 120, 150), "sync": reaching(summary, 600, None, 660)}
-    text = printed(compare_table(groups, [0.6, 0.7]), width=72)
-    assert "moved" in text
-    assert max(map(len, text.splitlines())) <= 72
-
-
 def test_a_label_is_never_taken_for_markup(summary):
-    groups = {"[bold]a|b": [summary()]}
-    assert "[bold]a|b" in printed(compare_table(groups, []))
-    assert r"[bold]a\|b" in markdown(groups, [])
+    assert r"[bold]a\|b" in markdown({"[bold]a|b": [summary()]}, [])
 
 
 def test_seeds_that_differ_between_rows_are_said(summary):
@@ -192,7 +167,7 @@ def test_a_target_that_is_no_share_is_refused(summary, target):
 
 def test_a_label_without_runs_is_refused():
     with pytest.raises(ConfigError, match="no runs under 'a'"):
-        compare_table({"a": []}, [0.5])
+        markdown({"a": []}, [0.5])
 
 
 def test_the_caption_says_whose_clock_it_was(summary):

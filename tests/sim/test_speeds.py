@@ -11,7 +11,8 @@ from fedpace.core.events import Arrived
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit, ExplicitSettings, SpeedChange
 from fedpace.fleet.speeds import MOBILENET_V2
-from fedpace.report.table import compare_table, markdown
+from fedpace.report.table import markdown
+from fedpace.report.tables.layout import comparison_blocks
 
 EXPLICIT = {"kind": "explicit", "compute_s": [0.01, 0.02], "reference_operations": 1e6}
 
@@ -117,6 +118,8 @@ def test_every_table_says_above_it_which_one_holds(capsys):
     assert markdown(mixed, ()).startswith(
         "Compute time differs: per sample for a; by operations for b, c."
     )
-    assert compare_table({"sync": [other]}, ()).title == "Compute time by operations"
-    assert str(compare_table(mixed, ()).title).startswith("Compute time differs: per sample for a")
+    first, *_ = comparison_blocks({"sync": [other]}, (), 80)
+    assert str(first) == "Compute time by operations"
+    first, *_ = comparison_blocks(mixed, (), 80)
+    assert str(first).startswith("Compute time differs: per sample for a")
     assert other.to_dict()["speeds"] == "by operations"

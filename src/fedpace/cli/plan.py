@@ -15,7 +15,7 @@ from fedpace.planning.coopt import CooptPlan, plan_coopt, plan_gpu, plan_uniform
 from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
 from fedpace.planning.deadline_bound import DeadlineConstants, DeadlineProblem, DeadlineUsers
 from fedpace.planning.deadlines import DeadlinePlan, choose_rounds, plan_deadlines
-from fedpace.report import coopt_plans, deadline_plans
+from fedpace.report.plans import coopt_plans, deadline_plans
 from fedpace.runs import config as configs
 
 P = TypeVar("P")
@@ -132,7 +132,7 @@ def deadlines(
     most = wanted.problem.rounds if wanted.choose_rounds else None
 
     def draw(path: Path) -> None:
-        from fedpace.report.deadline_figures import draw_deadline_plan
+        from fedpace.report.plans.deadline_figures import draw_deadline_plan
 
         draw_deadline_plan(found, path, wanted.name)
 
@@ -216,7 +216,7 @@ def coopt(problem: ProblemFile, set_: Set = None, out: FigurePath = None, csv: C
     each = [wanted.plan(tau) for tau in found.taus.tolist()]
 
     def draw(path: Path) -> None:
-        from fedpace.report.coopt_figures import draw_coopt_plan
+        from fedpace.report.plans.coopt_figures import draw_coopt_plan
 
         draw_coopt_plan(found, each, path, wanted.name)
 

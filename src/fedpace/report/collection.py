@@ -5,18 +5,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
 
 from fedpace.core.errors import JournalError
 from fedpace.core.host import write_whole
 from fedpace.core.journal import JOURNAL, part_path
+from fedpace.report.looks import FEW_LABELS, MOST_LABELS
 from fedpace.report.states import best_cells, best_lines
 from fedpace.report.summary import Groups, Summary, chosen_metric, summarise
-from fedpace.report.table import compare_tables, markdown
-
-MOST_LABELS = 7
-"""Labels that one figure has colours for."""
+from fedpace.report.table import markdown
+from fedpace.report.tables.layout import comparison_blocks
 
 
 def collect_runs(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summary]]:
@@ -74,8 +74,8 @@ def write_report(
     policies; the best of each is named, and drawn where all are too many.
     """
     targets = targets or default_targets(groups, metric)
-    for table in compare_tables(groups, targets, console.width, metric):
-        console.print(table)
+    for block in comparison_blocks(groups, targets, console.width, metric):
+        console.print(block, no_wrap=True, overflow="ignore", crop=False)
     best = best_lines(groups, cells or {}, metric)
     for line in best:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -86,18 +86,40 @@ def write_report(
     values = {**options, "runs": runs}
     write_whole(folder / "report.json", json.dumps(values, indent=1))
     paths = [folder / "report.md", folder / "report.json"]
-    drawn = dict(groups)
-    if len(drawn) > MOST_LABELS and cells:
-        best_of = best_cells(groups, cells, metric)
-        drawn = {label: groups[label] for label in best_of.values() if label}
-    if 0 < len(drawn) <= MOST_LABELS:
-        from fedpace.report.figures import draw_comparison  # matplotlib takes a second to import
+    drawn = drawn_labels(groups, cells or {}, metric)
+    if len(drawn) < len(groups):
+        words = f"the figure has {len(drawn)} of {len(groups)} labels, those with the best last tests"
+        console.print(words, markup=False, highlight=False, soft_wrap=True)
+    from fedpace.report.figures import draw_comparison  # matplotlib takes a second to import
 
-        paths += draw_comparison(drawn, folder / "figure", title, metric)
-    else:
-        console.print(f"no figure: more than {MOST_LABELS} labels cannot be told apart in one")
+    paths += draw_comparison(drawn, folder / "figure", title, metric)
     for path in paths:
         console.print(str(path), style="cyan", soft_wrap=True)
+
+
+def drawn_labels(groups: Groups, cells: Mapping[str, str], metric: str | None = None) -> Groups:
+    """The labels that a figure has: all that it can tell apart, else those with the best last tests.
+
+    Of more cells of a grid than there are colours, the best of each policy.
+    """
+    drawn = groups
+    if len(groups) > FEW_LABELS and cells:
+        best = {label for label in best_cells(groups, cells, metric).values() if label}
+        drawn = {label: runs for label, runs in groups.items() if label in best} or groups
+    if len(drawn) <= MOST_LABELS:
+        return drawn
+    info = chosen_metric(drawn, metric)
+
+    def shortfall(label: str) -> float:
+        """The less, the better the label's last tests; those without any come last."""
+        found = [run.final(info.name) for run in drawn[label] if info and info.name in run.values]
+        known = [value for value in found if value is not None]
+        if info is None or not known:
+            return math.inf
+        return -fmean(known) if info.higher_is_better else fmean(known)
+
+    kept = set(sorted(drawn, key=shortfall)[:MOST_LABELS])
+    return {label: runs for label, runs in drawn.items() if label in kept}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.host import open_whole
+from fedpace.report.axes import log_scale
+from fedpace.report.looks import FEW_LABELS, MOST_LABELS, Looks, looks_of
 from fedpace.report.panels import (
     FAINT,
     INK,
-    Colours,
     clients_panel,
     metric_panel,
     money_panel,
@@ -30,10 +30,8 @@ from fedpace.report.panels import (
 )
 from fedpace.report.summary import Groups, chosen_metric
 
-Panel = Callable[[Axes, Groups, Colours], None]
+Panel = Callable[[Axes, Groups, Looks], None]
 _BELOW: dict[str, Any] = {"x": 0.99, "ha": "right", "fontsize": 8.5, "color": FAINT}
-# Okabe and Ito: told apart also by people who do not see all colours.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
 
 def draw_comparison(
@@ -48,18 +46,19 @@ def draw_comparison(
     for label, runs in groups.items():
         if not runs:
             raise ConfigError(f"there are no runs under {label!r}; give at least one, or leave it out")
-    if len(groups) > len(COLOURS):
+    if len(groups) > MOST_LABELS:
         raise ConfigError(
-            f"{len(groups)} labels to draw, but only {len(COLOURS)} colours can be told apart; "
+            f"{len(groups)} labels to draw, but only {MOST_LABELS} can be told apart; "
             "draw them in several figures"
         )
-    colours = dict(zip(groups, COLOURS, strict=False))
+    looks = looks_of(groups)
     info = chosen_metric(groups, metric)
     over_time: Panel = partial(metric_panel, metric=info)
     over_money: Panel = partial(money_panel, metric=info)
     with matplotlib.rc_context(style()):
         layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06, wspace=0.03)
-        height = 4.5 if title else 4.2
+        # Many labels need room in the legend, and one above the other for their participation.
+        height = (4.5 if title else 4.2) + 0.36 * max(len(groups) - FEW_LABELS, 0)
         drawing = Figure(figsize=(11.6, height), layout=layout, facecolor="white")
         if any(run.money is not None for runs in groups.values() for run in runs):
             drawing.set_figheight(height + 3.4)
@@ -69,26 +68,29 @@ def draw_comparison(
             panels = [over_time, clients_panel, participation_panel]
             places = drawing.subplots(1, 3, width_ratios=(1.25, 1, 1))
         for letter, axes, panel in zip("abcd", places, panels, strict=False):
-            panel(axes, groups, colours)
+            panel(axes, groups, looks)
             axes.set_title(f"({letter}) {axes.get_title(loc='left')}")
-        _legend(drawing, colours, title)
+        _legend(drawing, looks, title)
         _note(drawing, groups, len(panels))
         return [save(drawing, path_stem, kind) for kind in ("png", "svg")]
 
 
-def _legend(drawing: Figure, colours: Colours, title: str | None) -> None:
+def _legend(drawing: Figure, looks: Looks, title: str | None) -> None:
     """The one legend, with the figure's title above it."""
-    width = max(map(len, colours)) + 8
+    size, handle = 11, 2.0 if len(looks) <= FEW_LABELS else 3.2
+    # Inches: what a letter takes on the average, the line before it and the gap behind it.
+    width = max(map(len, looks)) * size / 118 + (handle + 3.3) * size / 72
     drawing.legend(
-        [Line2D([], [], color=colour, linewidth=5) for colour in colours.values()],
-        list(colours),
+        [Line2D([], [], **look.legend_line()) for look in looks.values()],
+        list(looks),
+        handlelength=handle,
         title=title,
         title_fontproperties=FontProperties(size=13, weight="bold"),
         alignment="left",
         loc="outside upper left",
-        ncols=min(len(colours), max(130 // width, 1)),
+        ncols=min(len(looks), max(int(drawing.get_figwidth() / width), 1)),
         frameon=False,
-        fontsize=11,
+        fontsize=size,
         borderpad=0.2,
         columnspacing=2.5,
     )
@@ -98,7 +100,7 @@ def _note(drawing: Figure, groups: Groups, panels: int) -> None:
     """Explain below the figure what strong and faint lines are."""
     seeds = {len(runs) for runs in groups.values()}
     clients, tests = ("(b)", "(a)") if panels == 3 else ("(c)", "(a, b)")
-    note = f"{clients} running mean; faint: single rounds"
+    note = f"{clients} running mean{'; faint: single rounds' if len(groups) <= FEW_LABELS else ''}"
     if max(seeds) > 1 and any(run.values for runs in groups.values() for run in runs):
         count = f"{max(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
         note = f"{tests} mean over {count} seeds; band: lowest to highest     {note}"
@@ -126,13 +128,6 @@ def plan_figure(
         save(drawing, path.with_suffix(""), path.suffix[1:])
 
 
-def log_scale(axes: Axes, labels: str = "{x:g}") -> None:
-    """Make the y axis logarithmic, with plain numbers at its major ticks only."""
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(StrMethodFormatter(labels))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
 def batch_scale(axes: Axes, smallest: float, largest: float, room: float) -> str:
     """Scale the y axis for batch sizes, logarithmic where they differ much; its label.
 
@@ -141,8 +136,7 @@ def batch_scale(axes: Axes, smallest: float, largest: float, room: float) -> str
     if largest < 20 * smallest:
         axes.set_ylim(0, room * largest)
         return "samples"
-    log_scale(axes, "{x:,.0f}")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if largest < 1e5 else (1,)))
+    log_scale(axes)
     return "samples (log scale)"
 
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
+from fedpace.report.axes import log_scale, share_ticks
 from fedpace.report.curves import (
     Curve,
     clients_curve,
@@ -15,15 +16,16 @@ from fedpace.report.curves import (
     round_up,
     thin,
 )
+from fedpace.report.looks import FEW_LABELS, Look, Looks
 from fedpace.report.summary import Groups, Summary, Track
 from fedpace.report.units import time_unit
 
 INK, FAINT = "#333333", "#8a8a8a"
+_WIDEST = 0.05
+"""Share of the axis that a bar of participation may take."""
 
-Colours = Mapping[str, str]
 
-
-def metric_panel(axes: Axes, groups: Groups, colours: Colours, metric: MetricInfo | None) -> None:
+def metric_panel(axes: Axes, groups: Groups, looks: Looks, metric: MetricInfo | None) -> None:
     """A metric over time: mean over seeds, band from lowest to highest."""
     axes.set_title(f"{_title(metric)} over time")
     curves = _curves(groups, metric, lambda run: run.values)
@@ -31,14 +33,14 @@ def metric_panel(axes: Axes, groups: Groups, colours: Colours, metric: MetricInf
     unit, unit_s = time_unit(longest_s)
     clocks = {run.clock for runs in groups.values() for run in runs}
     what = "virtual time" if clocks == {"virtual"} else "time"
-    _draw_metric(axes, curves, colours, metric, unit_s, what, unit)
+    _draw_metric(axes, curves, looks, metric, unit_s, what, unit)
 
 
-def money_panel(axes: Axes, groups: Groups, colours: Colours, metric: MetricInfo | None) -> None:
+def money_panel(axes: Axes, groups: Groups, looks: Looks, metric: MetricInfo | None) -> None:
     """A metric over the money that it took, drawn in the same way."""
     axes.set_title(f"{_title(metric)} over money")
     curves = _curves(groups, metric, lambda run: run.values_by_money)
-    _draw_metric(axes, curves, colours, metric, 1.0, "money")
+    _draw_metric(axes, curves, looks, metric, 1.0, "money")
 
 
 def _title(metric: MetricInfo | None) -> str:
@@ -58,7 +60,7 @@ def _curves(
 def _draw_metric(
     axes: Axes,
     curves: Mapping[str, Curve | None],
-    colours: Colours,
+    looks: Looks,
     metric: MetricInfo | None,
     per: float,
     what: str,
@@ -74,18 +76,24 @@ def _draw_metric(
     starts = [taken[taken > 0][0] for taken, *_ in drawn.values() if (taken > 0).any()]
     # On a linear axis a policy that takes several times as much leaves the others no room.
     log = bool(ends) and max(ends) >= 3 * min(ends)
+    band = 0.18 if len(drawn) <= FEW_LABELS else 0.08
     for label, (taken, mean, low, high) in drawn.items():
+        look = looks[label]
         if log and not taken[-1] > 0:  # it diverged after its first test: a logarithm has no zero
             taken = np.full_like(taken, min(starts))
         if (high > low).any():
             axes.fill_between(
-                taken / per, times * low, times * high, color=colours[label], alpha=0.18, linewidth=0
+                taken / per,
+                times * low,
+                times * high,
+                color=looks[label].colour,
+                alpha=band,
+                linewidth=0,
             )
-        _line(axes, taken / per, times * mean, colours[label])
+        _line(axes, taken / per, times * mean, look)
     if log:
-        axes.set_xscale("log")
+        log_scale(axes, "x")
         axes.set_xlim(left=min(starts) / per)
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     else:
         axes.set_xlim(left=0)
     notes = ", ".join(note for note in (unit, "log scale" if log else "") if note)
@@ -102,13 +110,16 @@ def _value_label(axes: Axes, metric: MetricInfo, drawn: Mapping[str, Curve]) -> 
     least = min(float(low.min()) for _, _, low, _ in drawn.values())
     most = max(float(high.max()) for *_, high in drawn.values())
     if not metric.higher_is_better and least > 0 and most >= 50 * least:
-        axes.set_yscale("log")  # or an early model that was far off leaves the rest no room
+        log_scale(axes)  # or an early model that was far off leaves the rest no room
         better += ", log scale"
     return f"test {metric.name}{' (' + better + ')' if better else ''}"
 
 
-def clients_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
-    """Updates in each round: every round of every seed faint, their running mean strong."""
+def clients_panel(axes: Axes, groups: Groups, looks: Looks) -> None:
+    """Updates in each round: every round of every seed faint, their running mean strong.
+
+    Where there are many labels the means alone: single rounds would hide them.
+    """
     axes.set_title("Clients a round")
     lengths = [max(run.rounds for run in runs) for runs in groups.values()]
     lengths = [length for length in lengths if length]
@@ -117,22 +128,20 @@ def clients_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
         return
     highest = 0
     for label, runs in groups.items():
-        for run in runs:
+        for run in runs if len(groups) <= FEW_LABELS else ():
             rounds = thin(np.arange(run.rounds), 2000)
             values = np.array(run.clients_per_round, dtype=float)[rounds]
-            axes.plot(rounds + 1, values, color=colours[label], linewidth=0.7, alpha=0.22)
-            highest = max(highest, *run.clients_per_round, 0)
+            axes.plot(rounds + 1, values, color=looks[label].colour, linewidth=0.7, alpha=0.22)
     for label, runs in groups.items():
         mean = clients_curve(runs)
         if len(mean):
             rounds = thin(np.arange(len(mean)), 2000)
-            _line(axes, rounds + 1, mean[rounds], colours[label])
+            _line(axes, rounds + 1, mean[rounds], looks[label])
+            highest = max(highest, *(max(run.clients_per_round, default=0) for run in runs))
     # On a linear axis few long rounds would be a dot beside many short ones.
     log = max(lengths) >= 15 * min(lengths)
     if log:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axes.xaxis.set_minor_locator(NullLocator())
+        log_scale(axes, "x")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.set_xlim(left=0)
@@ -141,19 +150,28 @@ def clients_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
     axes.set(xlabel="round (log scale)" if log else "round", ylabel="clients aggregated")
 
 
-def participation_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
+def participation_panel(axes: Axes, groups: Groups, looks: Looks) -> None:
     """One histogram above the other, the first label on top, each to its own height."""
     axes.set_title("Participation of each client")
     rates = [rate for runs in groups.values() for run in runs for rate in run.participation.values()]
     highest = round_up(max(rates, default=0.0))
-    left, end = 0.0, highest
+    end, tallest = 100 * highest, 0.68 if len(groups) <= FEW_LABELS else 0.52
     for place, (label, runs) in enumerate(reversed(list(groups.items()))):
         counts, edges, mean = participation_histogram(runs, highest)
-        heights = 0.68 * counts / max(counts.max(), 1)
-        left, end = min(left, edges[0]), max(end, edges[-1])
-        width = 92 * (edges[1] - edges[0])
+        heights = tallest * counts / max(counts.max(), 1)
+        # Few rounds make few rates: a bar stands at each, and is not as wide as the gap to the next.
+        width = min(92 * (edges[1] - edges[0]), _WIDEST * 100 * highest)
+        middles, look = 50 * (edges[:-1] + edges[1:]), looks[label]
+        end = max(end, middles[-1])
         axes.bar(
-            100 * edges[:-1], heights, width, place, align="edge", color=colours[label], linewidth=0
+            middles,
+            heights,
+            width,
+            place,
+            color=look.colour,
+            hatch=look.hatch,
+            edgecolor="white",
+            linewidth=0,
         )
         axes.axhline(place, color=FAINT, linewidth=0.8)
         axes.plot(
@@ -175,14 +193,16 @@ def participation_panel(axes: Axes, groups: Groups, colours: Colours) -> None:
     axes.set_yticks([])
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
-    axes.set_xlim(100 * left, 100 * end)
+    axes.set_xticks(share_ticks(highest))
+    room = 100 * highest * (_WIDEST / 2 + 0.01)
+    axes.set_xlim(-room, end + room)
     axes.set_ylim(0, len(groups))
 
 
-def _line(axes: Axes, x: np.ndarray, y: np.ndarray, colour: str) -> None:
+def _line(axes: Axes, x: np.ndarray, y: np.ndarray, look: Look) -> None:
     """A line with a dot where it ends; a single point is the dot alone."""
-    axes.plot(x, y, color=colour)
-    axes.plot(x[-1], y[-1], "o", color=colour, markersize=5.5, clip_on=False)
+    axes.plot(x, y, color=look.colour, linestyle=look.dash)
+    axes.plot(x[-1], y[-1], look.marker, color=look.colour, markersize=5.5, clip_on=False)
 
 
 def _say(axes: Axes, what: str, why: str) -> None:

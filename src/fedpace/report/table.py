@@ -1,4 +1,4 @@
-"""The table of a comparison, for a terminal or a README: one row a label.
+"""The numbers of a comparison, and their table for a README: one row a label.
 
 What a target takes is a mean only when every seed got there; a mean over the lucky ones would flatter
 a policy that sometimes fails, so it is shown apart, with how many they were.
@@ -10,21 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
-
 from fedpace.core.errors import ConfigError
 from fedpace.core.evaluation.fairness import SPEED_GROUPS, Fairness
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.states import all_ended_well, state_cells
 from fedpace.report.summary import Groups, Summary, chosen_metric
 from fedpace.report.units import byte_unit, decimals, significant, speeds_heading, time_unit
-
-MOST_BESIDE = 4
-"""Labels that an 80-column terminal shows side by side."""
-Column = tuple[str, list[str]]
-"""A header with its unit, and a cell for each label; line breaks where they may be narrow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +54,22 @@ class TargetCost:
         return replace(self, factor=self.taken.mean / base.taken.mean) if all_there else self
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of every label, for people and for programs.
+
+    key: its name for programs, with the unit of `values`: seconds, bytes, shares of 1; header: for
+    people, with its unit; cells: a text a label, as header with line breaks where they may be narrow.
+    costs: of a target, in place of values; both are empty where there are only words.
+    """
+
+    key: str
+    header: str
+    cells: Sequence[str]
+    values: Sequence[MeanAndSd | None] = ()
+    costs: Sequence[TargetCost | None] = ()
+
+
 def target_costs(
     groups: Groups, target: float, money: bool = False, metric: MetricInfo | None = None
 ) -> list[TargetCost | None]:
@@ -84,72 +91,18 @@ def target_costs(
     return costs
 
 
-def compare_table(groups: Groups, targets: Sequence[float], metric: str | None = None) -> Table:
-    """The table for a terminal: a column a label while they fit beside each other, then a row."""
-    return _table(groups, _columns(groups, targets, metric), first=True, last=True)
-
-
-def compare_tables(
-    groups: Groups, targets: Sequence[float], width: int, metric: str | None = None
-) -> list[Table]:
-    """The same, in several tables below each other where one would break the words of its columns."""
-    columns = _columns(groups, targets, metric)
-    if len(groups) <= MOST_BESIDE:
-        return [_table(groups, columns, first=True, last=True)]
-    parts: list[list[Column]] = [[]]
-    left = room = width - 2 - max(map(len, [*groups, "policy"]))
-    for column in columns:
-        needed = 2 + max(len(line) for cell in (column[0], *column[1]) for line in cell.split("\n"))
-        if needed > left and parts[-1]:
-            parts.append([])
-            left = room
-        parts[-1].append(column)
-        left -= needed
-    return [_table(groups, part, part is parts[0], part is parts[-1]) for part in parts]
-
-
-def _table(groups: Groups, columns: Sequence[Column], first: bool, last: bool) -> Table:
-    """Columns for all labels. first, last: of several such tables, with the heading, or the caption."""
-    table = Table(
-        title=escape(_heading(groups, long=False)) if first else None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-        caption=_caption(groups) if last else None,
-        caption_justify="left",
-    )
-    labels = list(map(escape, groups))
-    if len(labels) <= MOST_BESIDE:
-        table.add_column("")
-        for label in labels:
-            table.add_column(label, justify="right", overflow="fold")
-        for header, cells in columns:
-            table.add_row(_line(header), *map(_line, cells))
-        return table
-    table.add_column("policy", overflow="fold")
-    for header, _ in columns:
-        table.add_column(header, justify="right", overflow="fold")
-    for i, label in enumerate(labels):
-        table.add_row(label, *(cells[i] for _, cells in columns))
-    return table
-
-
-def _line(cell: str) -> str:
-    return cell.replace("\n", " ")
-
-
 def markdown(groups: Groups, targets: Sequence[float], metric: str | None = None) -> str:
     """The table for a README, with its heading above and its caption below."""
-    columns = _columns(groups, targets, metric)
-    lines = [["policy", *(header for header, _ in columns)], ["---", *("---:" for _ in columns)]]
+    found = measures(groups, targets, metric)
+    lines = [["policy", *(one.header for one in found)], ["---", *("---:" for _ in found)]]
     for i, label in enumerate(groups):
-        lines.append([label.replace("|", "\\|"), *(cells[i] for _, cells in columns)])
-    table = "\n".join("| " + _line(" | ".join(line)) + " |" for line in lines)
-    return f"{_heading(groups)}\n\n{table}\n\n{_caption(groups)}\n"
+        lines.append([label.replace("|", "\\|"), *(one.cells[i] for one in found)])
+    table = "\n".join("| " + " | ".join(line).replace("\n", " ") + " |" for line in lines)
+    return f"{heading(groups)}\n\n{table}\n\n{caption(groups)}\n"
 
 
-def _columns(groups: Groups, targets: Sequence[float], metric: str | None) -> list[Column]:
-    """All columns; none about metrics where nothing was evaluated, none about money without prices."""
+def measures(groups: Groups, targets: Sequence[float], metric: str | None = None) -> list[Measure]:
+    """All numbers; none about metrics where nothing was evaluated, none about money without prices."""
     chosen = chosen_metric(groups, metric)
     for target in targets:
         (chosen or ACCURACY).check_target(target, "target")
@@ -158,14 +111,15 @@ def _columns(groups: Groups, targets: Sequence[float], metric: str | None) -> li
             raise ConfigError(f"there are no runs under {label!r}; give at least one, or leave it out")
     every = [run for runs in groups.values() for run in runs]
     costs = any(run.money is not None for run in every)
-    out: list[Column] = []
+    out: list[Measure] = []
     if not all_ended_well(groups):
-        out.append(("state", state_cells(groups)))
+        out.append(Measure("state", "state", state_cells(groups)))
 
     def means(pick: Callable[[Summary], float | None]) -> list[MeanAndSd | None]:
         return [MeanAndSd.of([pick(run) for run in runs]) for runs in groups.values()]
 
-    def column(
+    def number(
+        key: str,
         header: str,
         pick: Callable[[Summary], float | None],
         per: float,
@@ -175,61 +129,61 @@ def _columns(groups: Groups, targets: Sequence[float], metric: str | None) -> li
         values = means(pick)
         smallest = min((v.mean / per for v in values if v and v.mean > 0), default=1.0)
         digits = min(decimals(smallest), most)
-        out.append((header, [_number(v, per, digits, spread) for v in values]))
+        out.append(Measure(key, header, [_number(v, per, digits, spread) for v in values], values))
 
-    def value_column(header: str, share: bool, pick: Callable[[Summary], float | None]) -> None:
+    def value(key: str, header: str, share: bool, pick: Callable[[Summary], float | None]) -> None:
         if share:
-            column(f"{header}\n(%)", pick, 0.01, True)
+            number(f"{key}_share", f"{header}\n(%)", pick, 0.01, True)
             return
         values = means(pick)
         digits = significant(max((abs(one.mean) for one in values if one), default=1.0))
-        out.append((header, [_number(one, 1.0, digits, True) for one in values]))
+        out.append(Measure(key, header, [_number(one, 1.0, digits, True) for one in values], values))
 
-    def metric_column(
-        which: str, info: MetricInfo, pick: Callable[[Summary, str], float | None]
-    ) -> None:
+    def tested(which: str, info: MetricInfo, pick: Callable[[Summary, str], float | None]) -> None:
         name = "" if info.name == ACCURACY.name else f" {info.name}"
 
-        def value(run: Summary) -> float | None:
+        def read(run: Summary) -> float | None:
             return pick(run, info.name) if info.name in run.values else None
 
-        value_column(f"{which}{name}", info.share, value)
+        value(f"{which}_{info.name}", f"{which}{name}", info.share, read)
 
     if chosen is not None:
         times = [target_costs(groups, target, metric=chosen) for target in targets]
         taken = [cost.taken.mean for row in times for cost in row if cost and cost.taken]
         unit, unit_s = time_unit(max(taken, default=0.0))
         for target, row in zip(targets, times, strict=True):
-            out.append((f"{_target(chosen, target)}\n({unit})", _cost_cells(row, unit_s)))
+            out.append(_target(chosen, target, row, "s", unit, unit_s))
         for target in targets if costs else ():
             row = target_costs(groups, target, money=True, metric=chosen)
-            out.append((f"{_target(chosen, target)}\n(money)", _cost_cells(row)))
-        metric_column("best", chosen, Summary.best)
-        metric_column("final", chosen, Summary.final)
+            out.append(_target(chosen, target, row, "money", "money"))
+        tested("best", chosen, Summary.best)
+        tested("final", chosen, Summary.final)
         known = dict.fromkeys(one for run in every for one in run.metrics if one.name in run.values)
         for one in known:
             if one.name != chosen.name:
-                metric_column("final", one, Summary.final)
+                tested("final", one, Summary.final)
     shares = {one.name: one.share for run in every for one in run.metrics}
-    for header, metric_name, read in fairness_columns(every):
-        value_column(header, shares.get(metric_name, False), read)
+    for key, header, metric_name, read in fairness_columns(every):
+        value(key, header, shares.get(metric_name, False), read)
     ran, ran_s = time_unit(_largest(means(lambda run: run.end_s)))
-    column(f"ran for\n({ran})", lambda run: run.end_s, ran_s)
+    number("ran_s", f"ran for\n({ran})", lambda run: run.end_s, ran_s)
     if costs:
-        column("spent\n(money)", lambda run: run.money, 1, most=3)
-    column("rounds", lambda run: run.rounds, 1, most=0)
-    column("participation\n(%)", lambda run: run.mean_participation, 0.01, most=3)
-    column("clients\na round", lambda run: run.mean_clients, 1)
-    column("idle\n(%)", lambda run: run.idle_share, 0.01)
+        number("spent_money", "spent\n(money)", lambda run: run.money, 1, most=3)
+    number("rounds", "rounds", lambda run: run.rounds, 1, most=0)
+    number(
+        "participation_share", "participation\n(%)", lambda run: run.mean_participation, 0.01, most=3
+    )
+    number("clients_per_round", "clients\na round", lambda run: run.mean_clients, 1)
+    number("idle_share", "idle\n(%)", lambda run: run.idle_share, 0.01)
     size, size_bytes = byte_unit(_largest(means(lambda run: run.moved_bytes)))
-    column(f"moved\n({size})", lambda run: run.moved_bytes, size_bytes, most=2)
+    number("moved_bytes", f"moved\n({size})", lambda run: run.moved_bytes, size_bytes, most=2)
     return out
 
 
 def fairness_columns(
     runs: Sequence[Summary],
-) -> Iterator[tuple[str, str, Callable[[Summary], float | None]]]:
-    """Headers, metrics and readers of columns about clients' own tests; none where there were none."""
+) -> Iterator[tuple[str, str, str, Callable[[Summary], float | None]]]:
+    """Keys, headers, metrics and readers of numbers of clients' own tests, if there were any."""
     found = [run.fairness for run in runs if run.fairness is not None]
     if not found:
         return
@@ -239,23 +193,38 @@ def fairness_columns(
     def column(pick: Callable[[Fairness], float | None]) -> Callable[[Summary], float | None]:
         return lambda run: pick(run.fairness) if run.fairness and run.fairness.metric == name else None
 
-    yield f"clients' mean{word}", name, column(lambda one: one.mean)
-    yield f"worst decile{word}", name, column(lambda one: one.worst_decile)
-    yield f"spread{word}", name, column(lambda one: one.spread)
+    yield f"clients_mean_{name}", f"clients' mean{word}", name, column(lambda one: one.mean)
+    yield f"worst_decile_{name}", f"worst decile{word}", name, column(lambda one: one.worst_decile)
+    yield f"spread_{name}", f"spread{word}", name, column(lambda one: one.spread)
     for group in SPEED_GROUPS:
         if any(group in one.groups for one in found):
-            yield f"{group} third{word}", name, column(partial(_group_mean, group))
+            yield (
+                f"{group}_third_{name}",
+                f"{group} third{word}",
+                name,
+                column(partial(_group_mean, group)),
+            )
 
 
 def _group_mean(group: str, found: Fairness) -> float | None:
     return found.groups.get(group)
 
 
-def _target(metric: MetricInfo, target: float) -> str:
-    """Heading of a target; its sign tells the direction."""
+def _target(
+    metric: MetricInfo,
+    target: float,
+    costs: list[TargetCost | None],
+    unit: str,
+    shown: str,
+    per: float = 1.0,
+) -> Measure:
+    """What a target takes. unit: of the costs; shown: that of the table, which is `per` of it."""
     if metric.name == ACCURACY.name:
-        return f"to {metric.target(target)}"
-    return f"{metric.name} {metric.sign} {metric.target(target)}"
+        words = f"to {metric.target(target)}"
+    else:  # the sign tells the direction
+        words = f"{metric.name} {metric.sign} {metric.target(target)}"
+    key = f"to_{metric.name}_{target:g}_{unit}"
+    return Measure(key, f"{words}\n({shown})", _cost_cells(costs, per), costs=costs)
 
 
 def _largest(values: Sequence[MeanAndSd | None]) -> float:
@@ -285,13 +254,14 @@ def _number(value: MeanAndSd | None, per: float, digits: int, spread: bool) -> s
     return f"{value.mean / per:.{digits}f}{sd}"
 
 
-def _heading(groups: Groups, long: bool = True) -> str:
+def heading(groups: Groups, long: bool = True) -> str:
     """What compute times mean in these runs; seeds of one label that differ are all named."""
     kinds = {label: " and ".join(sorted({run.speeds for run in own})) for label, own in groups.items()}
     return speeds_heading(kinds, long)
 
 
-def _caption(groups: Groups) -> str:
+def caption(groups: Groups) -> str:
+    """How many seeds the numbers are of, and whose clock the times are."""
     seeds = {len(runs) for runs in groups.values()}
     clocks = " and ".join(sorted({run.clock for runs in groups.values() for run in runs}))
     if max(seeds, default=1) == 1:

@@ -12,8 +12,16 @@ from fedpace.core.errors import ConfigError
 from fedpace.planning.coopt import plan_coopt, plan_uniform
 from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptProblem, loss_bound
 from fedpace.report import figures
-from fedpace.report.coopt_figures import draw_coopt_plan
-from fedpace.report.coopt_plans import at_cap, headline, shown, split_bounds, table, warnings, write_csv
+from fedpace.report.plans.coopt_figures import draw_coopt_plan
+from fedpace.report.plans.coopt_plans import (
+    at_cap,
+    headline,
+    shown,
+    split_bounds,
+    table,
+    warnings,
+    write_csv,
+)
 from tests.planning.coopt_cases import FLEET, KNOWN, at_random
 
 BUDGET = CooptBudget(100, deadline_s=800, money=900, sample_cost=0.02)

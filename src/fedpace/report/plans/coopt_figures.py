@@ -8,11 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedpace.planning.coopt import CooptPlan
-from fedpace.report.coopt_plans import BoundTerms, split_bounds
+from fedpace.report.axes import log_scale
 from fedpace.report.curves import thin
-from fedpace.report.deadline_figures import POINTS
-from fedpace.report.figures import COLOURS, batch_scale, log_scale, plan_figure
+from fedpace.report.figures import batch_scale, plan_figure
+from fedpace.report.looks import COLOURS
 from fedpace.report.panels import FAINT
+from fedpace.report.plans.coopt_plans import BoundTerms, split_bounds
+from fedpace.report.plans.deadline_figures import POINTS
 
 SINGLE = 50
 """Clients that are drawn one by one, at most; more of them are a curve."""

@@ -10,8 +10,8 @@ from fedpace.core.errors import ConfigError
 from fedpace.planning.deadline_bound import DeadlineProblem, DeadlineUsers
 from fedpace.planning.deadlines import plan_deadlines
 from fedpace.report import figures
-from fedpace.report.deadline_figures import draw_deadline_plan, drawn_layers
-from fedpace.report.deadline_plans import headline, table, warnings, write_csv
+from fedpace.report.plans.deadline_figures import draw_deadline_plan, drawn_layers
+from fedpace.report.plans.deadline_plans import headline, table, warnings, write_csv
 from tests.planning.deadline_cases import FLEET, KNOWN, decaying
 
 PROBLEM = DeadlineProblem(5, decaying(30), FLEET, replace(KNOWN, distance=100.0))

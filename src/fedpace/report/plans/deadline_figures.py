@@ -9,10 +9,12 @@ from matplotlib.ticker import MaxNLocator
 
 from fedpace.planning.deadline_bound import missed_chances
 from fedpace.planning.deadlines import DeadlinePlan
+from fedpace.report.axes import log_scale
 from fedpace.report.curves import thin
-from fedpace.report.deadline_plans import middle
-from fedpace.report.figures import COLOURS, batch_scale, log_scale, plan_figure
+from fedpace.report.figures import batch_scale, plan_figure
+from fedpace.report.looks import COLOURS
 from fedpace.report.panels import FAINT
+from fedpace.report.plans.deadline_plans import middle
 from fedpace.report.units import time_unit
 
 POINTS, USERS = 2000, 40

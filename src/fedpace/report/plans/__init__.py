@@ -1,0 +1,1 @@
+"""Plans of deadlines and batches: tables, CSV and figures."""

@@ -1,0 +1,1 @@
+"""Tables of comparisons: layouts that fit a terminal, and files for other programs."""

@@ -10,7 +10,7 @@ from fedpace.core.budget import Budget
 from fedpace.core.commands import Train, Work
 from fedpace.core.evaluation.metric import ACCURACY
 from fedpace.core.events import Joined, Left, Started
-from fedpace.core.run import MetricScore, Standing, Tick
+from fedpace.core.run import MetricScore, Standing, StopSettings, Tick
 from fedpace.learn.server.model_server import ModelServer
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.settings import ServerSettings, TrainSettings
@@ -20,7 +20,7 @@ from fedpace.remote.settings import ServeSettings
 from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import RemoteWorld
-from fedpace.runs.progress import ProgressLog
+from fedpace.runs.progress.served import ProgressLog
 from tests.net.toy_task import task
 
 STEP_S = 0.002
@@ -125,7 +125,7 @@ def test_time_goes_on_without_them_in_the_end(world, clock):
 
 def test_the_log_has_a_line_a_round_and_not_more_than_one_a_second(caplog):
     now = [0.0]
-    news = ProgressLog(lambda: now[0])
+    news = ProgressLog(StopSettings(rounds=100), lambda: now[0])
     caplog.set_level("INFO", logger="fedpace.server")
     for count in range(1, 31):
         now[0] += 0.1

@@ -1,82 +1,75 @@
-"""Progress bars of runs: time of the run's clock, round, main metric and rate."""
-
-from collections.abc import Callable
-from time import monotonic
-from typing import Self
+"""Progress in a terminal: a bar for each run that is under way, and a line for each that is over."""
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from fedpace.core.run import Standing, StopSettings
-from fedpace.report.units import time_unit
-from fedpace.runs.comparison.compare import Entry
-from fedpace.runs.config import Config, policy_plan
+from fedpace.runs.progress.board import ProgressBoard, ProgressDisplay
+from fedpace.runs.progress.estimate import RunProgress
+from fedpace.runs.progress.lines import ProgressLines
+
+_WIDE = 100
+"""Columns of a terminal from which on there is room for the time of the run's clock."""
+_MOST_BARS = 16
 
 
 class ProgressBars:
-    """One bar a run; on a stream that is no terminal only the last state is printed."""
+    """A display with a bar a run, and one for all of them where there are several.
 
-    def __init__(self, console: Console | None = None) -> None:
+    What is over becomes a line above the bars, so that a large comparison does not fill the screen.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars: dict[str, TaskID] = {}
+        self._whole: TaskID | None = None
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=12),
-            TextColumn("{task.fields[state]}"),
-            console=console or Console(stderr=True),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=8 if console.width < _WIDE else 12),
+            TextColumn("{task.fields[state]}", markup=False),
+            console=console,
             refresh_per_second=4,
         )
-        self._bars: dict[str, TaskID] = {}
-        self._drawn: dict[str, float] = {}
 
-    def of(self, name: str, stop: StopSettings) -> Callable[[Standing], None]:
-        """The watch of one run; its bar appears with the first call."""
-
-        def update(standing: Standing) -> None:
-            if name not in self._bars:
-                self._bars[name] = self._progress.add_task(name, total=1.0, state="")
-            elif monotonic() - self._drawn.get(name, 0.0) < 0.1 and _share(standing, stop) < 1.0:
-                return  # called at every event
-            self._drawn[name] = monotonic()
-            bar = self._bars[name]
-            self._progress.update(
-                bar, completed=_share(standing, stop), state=self._state(bar, standing)
-            )
-
-        return update
-
-    def follow(self, config: Config) -> Callable[[Entry, Standing], None]:
-        """The progress of a comparison: one bar a run."""
-
-        watches: dict[Entry, Callable[[Standing], None]] = {}
-
-        def update(entry: Entry, standing: Standing) -> None:
-            if entry not in watches:
-                stop = policy_plan(config, entry.label).stop
-                watches[entry] = self.of(f"{entry.label} seed {entry.seed}", stop)
-            watches[entry](standing)
-
-        return update
-
-    def _state(self, bar: TaskID, standing: Standing) -> str:
-        elapsed = self._progress.tasks[self._progress.task_ids.index(bar)].elapsed or 0.0
-        rate = f"{standing.round / elapsed:.1f} rounds/s" if elapsed > 0.5 else ""
-        tested = "" if standing.tested is None else standing.tested.text
-        unit, unit_s = time_unit(standing.now_s)
-        parts = [f"{standing.now_s / unit_s:.1f} {unit}", f"round {standing.round}", tested, rate]
-        return "  ".join(part for part in parts if part)
-
-    def __enter__(self) -> Self:
+    def update(self, board: ProgressBoard, run: RunProgress) -> None:
         self._progress.start()
-        return self
+        if run.ended and board.total > 1:
+            self._drop(run)
+            self._print(run)
+        elif run.name in self._bars or len(self._bars) < _MOST_BARS:
+            if run.name not in self._bars:
+                self._bars[run.name] = self._progress.add_task(run.name, total=1.0, state="")
+            bar = self._bars[run.name]
+            self._progress.update(bar, completed=run.share, state=self._state(run))
+        if board.total > 1:
+            self._show_whole(board)
 
-    def __exit__(self, *failure: object) -> None:
+    def close(self, board: ProgressBoard) -> None:
         self._progress.stop()
 
+    def _drop(self, run: RunProgress) -> None:
+        bar = self._bars.pop(run.name, None)
+        if bar is not None:
+            self._progress.remove_task(bar)
 
-def _share(standing: Standing, stop: StopSettings) -> float:
-    """Share of the way to the nearest end that the run has gone."""
-    shares = [standing.used]
-    if stop.rounds is not None:
-        shares.append(standing.round / stop.rounds)
-    if stop.hours is not None:
-        shares.append(standing.now_s / (3600 * stop.hours))
-    return min(max(shares), 1.0)
+    def _print(self, run: RunProgress) -> None:
+        line = f"{run.name}  {'  '.join(run.parts())}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _show_whole(self, board: ProgressBoard) -> None:
+        if self._whole is None:
+            self._whole = self._progress.add_task("all", total=1.0, state="")
+        self._progress.update(self._whole, completed=board.share, state=board.text())
+
+    def _state(self, run: RunProgress) -> str:
+        parts = run.parts()
+        return "  ".join(parts if self._console.width >= _WIDE or run.ended else parts[:-1])
+
+
+def open_display(console: Console | None = None) -> ProgressDisplay:
+    """Bars on a terminal, lines elsewhere: in a pipe, a log, a terminal that cannot move its cursor."""
+    console = console or Console(stderr=True)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return ProgressBars(console)
+    return ProgressLines(
+        lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
+    )

@@ -14,10 +14,11 @@ from typing import Annotated
 import typer
 
 from fedpace.cli import shared
-from fedpace.cli.progress import ProgressBars
+from fedpace.cli.progress import open_display
 from fedpace.core.errors import ConfigError, FedpaceError, unknown
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
+from fedpace.runs.progress.board import ProgressBoard
 from fedpace.runs.stopping import StoppedBySignal
 
 Together = Annotated[
@@ -74,7 +75,7 @@ def run(
     label = policy or settings.policy
     folder = out or shared.run_folder(settings.name, label, f"seed-{settings.seed}")
     stop = configs.policy_plan(settings, label).stop
-    with _running() as bars:
+    with _running() as board:
         result = simulate(
             settings,
             policy=label,
@@ -85,7 +86,7 @@ def run(
             resume=resume,
             overwrite=overwrite,
             snapshot_every_s=snapshot_every,
-            watches=(bars.of(label, stop),),
+            watches=(board.watch(label, stop),),
         )
     aims = settings.compare
     shared.show_report({label: [result.summary]}, folder, aims.targets, settings.name, aims.metric)
@@ -111,7 +112,7 @@ def compare(
     A run that diverges is a result. One that fails leaves the others alone; the exit status is 2 then.
     """
     from fedpace.runs.comparison.compare import compare as run_all
-    from fedpace.runs.comparison.compare import describe_failure
+    from fedpace.runs.comparison.compare import describe_failure, follow_comparison
     from fedpace.runs.comparison.grid import expand_grid
 
     overrides = list(set_ or [])
@@ -126,7 +127,7 @@ def compare(
         overrides.append(f"train.together={json.dumps(together)}")
     settings, cells = expand_grid(shared.load_config(config, overrides))
     folder = out or shared.run_folder(settings.name)
-    with _running() as bars:
+    with _running() as board:
         found = run_all(
             settings,
             folder,
@@ -134,7 +135,7 @@ def compare(
             device=device,
             resume=resume,
             overwrite=overwrite,
-            progress=bars.follow(settings),
+            progress=follow_comparison(board, settings),
         )
     aims = settings.compare
     shared.show_report(found.groups, folder, aims.targets, settings.name, aims.metric, cells)
@@ -193,11 +194,11 @@ def replay(
 
 
 @contextmanager
-def _running() -> Iterator[ProgressBars]:
-    """Progress bars around something long; Ctrl-C in it is no error."""
+def _running() -> Iterator[ProgressBoard]:
+    """Progress of something long; Ctrl-C in it is no error."""
     try:
-        with ProgressBars() as bars:
-            yield bars
+        with ProgressBoard(open_display()) as board:
+            yield board
     except KeyboardInterrupt as stop:
         number = stop.number if isinstance(stop, StoppedBySignal) else signal.SIGINT
         where = str(stop) or "stopped"

@@ -20,7 +20,7 @@ from fedpace.remote.world import RemoteWorld
 from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly
 from fedpace.runs.disk.generations import KEPT
-from fedpace.runs.progress import ProgressLog
+from fedpace.runs.progress.served import ProgressLog
 from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, Unfinished, count_lines, retrace
 
 log = logging.getLogger("fedpace.server")
@@ -77,7 +77,7 @@ class ServedRun:
         guard = NormGuard(limits.norm_factor, limits.norm_bound)
         self.updates = ReceivedUpdates(self.spool, self.plan.widths, guard)
         self.models = self.learning.models(self.updates, guarded=True)
-        self.news = ProgressLog()
+        self.news = ProgressLog(self.plan.stop)
         self._journal: Journal | None = None
         self.journal_fault = ""
         """Why the journal cannot be written, as of the last try; empty: it can."""

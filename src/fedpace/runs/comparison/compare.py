@@ -17,7 +17,7 @@ from typing import Self
 from fedpace.core.errors import ConfigError, Count, FedpaceError, check
 from fedpace.core.host import cores, end_with_parent
 from fedpace.core.model import ModelProfile
-from fedpace.core.run import Standing
+from fedpace.core.run import MetricScore, Standing, Watch
 from fedpace.remote.reports import RunStopped
 from fedpace.report.summary import Summary
 from fedpace.runs.assembly import check_timing, context_of
@@ -25,6 +25,7 @@ from fedpace.runs.comparison.grid import expand_grid
 from fedpace.runs.config import Config, policy_plan
 from fedpace.runs.disk.lock import FolderLock
 from fedpace.runs.folder import RunFolder
+from fedpace.runs.progress.board import ProgressBoard
 from fedpace.runs.simulate import check_device, open_result, simulate
 from fedpace.runs.stopping import SIGNALS, StoppedBySignal, StopSignals
 
@@ -135,6 +136,21 @@ def compare(
     return Comparison({label: groups[label] for label in labels(config) if label in groups}, failed)
 
 
+def follow_comparison(board: ProgressBoard, config: Config) -> Progress:
+    """The `progress` of a comparison on a board: every policy with every seed is a run."""
+    config, _ = expand_grid(config)
+    board.total = config.compare.seeds * len(labels(config))
+    watches: dict[Entry, Watch] = {}
+
+    def update(entry: Entry, standing: Standing) -> None:
+        if entry not in watches:
+            stop = policy_plan(config, entry.label).stop
+            watches[entry] = board.watch(f"{entry.label} seed {entry.seed}", stop)
+        watches[entry](standing)
+
+    return update
+
+
 def describe_failure(entry: Entry, error: Exception) -> str:
     """One line about a run that failed."""
     where = f"{entry.label}, seed {entry.seed}"
@@ -224,24 +240,27 @@ class _ProgressReporter:
     def __init__(self, number: int, parent: _ParentLink) -> None:
         self._number, self._parent = number, parent
         self._told_at = 0.0
-        self.last: Standing | None = None
 
     def __call__(self, standing: Standing) -> None:
-        self.last = standing
-        if monotonic() - self._told_at > 0.25:
-            self.tell()
+        if monotonic() - self._told_at > 0.25 and not standing.over:
+            self._tell(standing)
 
-    def tell(self) -> None:
+    def tell_end(self, run: Summary) -> None:
+        """Tell that the run is over, also where it was so before, or has diverged."""
+        last = run.final()
+        tested = None if last is None else MetricScore(run.main, last)
+        self._tell(Standing(run.end_s, run.rounds, tested, used=1.0, over=True))
+
+    def _tell(self, standing: Standing) -> None:
         self._told_at = monotonic()
-        if self.last is not None:
-            self._parent.standings.put((self._number, self.last))
+        self._parent.standings.put((self._number, standing))
 
 
 def _one(number: int, config: Config, entry: Entry, device: str, resume: bool, overwrite: bool) -> None:
     if _parent is None:
         raise FedpaceError("this process is no worker")
     reporter = _ProgressReporter(number, _parent)
-    simulate(
+    result = simulate(
         config,
         policy=entry.label,
         out=entry.folder,
@@ -251,4 +270,4 @@ def _one(number: int, config: Config, entry: Entry, device: str, resume: bool, o
         watches=(reporter,),
         stop=_parent.stop,
     )
-    reporter.tell()
+    reporter.tell_end(result.summary)

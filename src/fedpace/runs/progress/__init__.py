@@ -1,0 +1,1 @@
+"""Progress of runs: round, metric, rate and time left, for terminals, logs and notebooks."""

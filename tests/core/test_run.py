@@ -3,7 +3,7 @@ import math
 import pytest
 
 from fedpace.core.budget import Budget
-from fedpace.core.commands import Aggregate, Finish, SetTimer
+from fedpace.core.commands import Aggregate, Drop, Finish, SetTimer, Train
 from fedpace.core.errors import ConfigError, Diverged, PolicyError
 from fedpace.core.evaluation.metric import ACCURACY, LOSS
 from fedpace.core.events import Started, Timer
@@ -20,6 +20,8 @@ from fedpace.sim.world import SimulatedWorld
 MODEL = ModelProfile.even(2, 100)
 NAN = float("nan")
 SMALLER = "try a smaller learning rate"
+NOTHING = "; nothing happened: no task was given"
+"""Behind the ends of runs whose rounds are all empty."""
 
 
 class Metronome(Policy):
@@ -101,8 +103,8 @@ def evaluations_of(messages):
 
 
 def test_it_stops_after_its_rounds_its_hours_or_at_its_target():
-    assert run(rounds=3)[1][-1] == Finished(30.0, "3 rounds are over")
-    assert run(hours=0.01)[1][-1] == Finished(36.0, "0.01 hours are over")
+    assert run(rounds=3)[1][-1] == Finished(30.0, "3 rounds are over" + NOTHING)
+    assert run(hours=0.01)[1][-1] == Finished(36.0, "0.01 hours are over" + NOTHING)
     reason, messages = run(scorer=Rising(), rounds=100, target=0.35)
     assert reason == "the target accuracy 0.35 is reached"
     assert messages[-1].at == 30.0
@@ -110,10 +112,10 @@ def test_it_stops_after_its_rounds_its_hours_or_at_its_target():
 
 def test_it_stops_exactly_when_its_time_is_spent():
     budget = Budget(time_s=37.5)
-    end = Finished(37.5, "the time is spent: 37.5 seconds")
+    end = Finished(37.5, "the time is spent: 37.5 seconds" + NOTHING)
     assert run(budget=budget)[1][-1] == end
     assert run(budget=budget, hours=1.0, rounds=100)[1][-1] == end
-    assert run(budget=budget, hours=0.01)[1][-1] == Finished(36.0, "0.01 hours are over")
+    assert run(budget=budget, hours=0.01)[1][-1] == Finished(36.0, "0.01 hours are over" + NOTHING)
     _, messages = run(budget=Budget(time_s=30.0), scorer=Rising())
     assert evaluations_of(messages)[-1] == (30.0, 3)  # what happens at that time still does
 
@@ -121,7 +123,7 @@ def test_it_stops_exactly_when_its_time_is_spent():
 def test_it_stops_when_its_money_is_spent():
     reason, messages = run(budget=Budget(money=2.5, round_cost=1.0), scorer=Rising())
     assert reason == "the money is spent: 2 of 2.5, and the next Aggregate costs 1"
-    assert messages[-2:] == [Spent(30.0, 2.0), Finished(30.0, reason)]
+    assert messages[-2:] == [Spent(30.0, 2.0), Finished(30.0, reason + NOTHING)]
     assert evaluations_of(messages) == [(0.0, 0), (10.0, 1), (20.0, 2)]
     assert run(policy=Broke, budget=Budget(money=0.5, round_cost=1.0))[0].startswith("the money is")
 
@@ -141,7 +143,7 @@ def test_money_that_nothing_is_spent_on_any_more_ends_the_run_as_well(monkeypatc
     monkeypatch.setattr("fedpace.core.run.FREE_ROUNDS", 50)
     budget = Budget(money=3.0, sample_cost=(1.0,))
     reason = "50 rounds in a row have cost nothing: the money will not be spent"
-    assert run(budget=budget)[1][-1].reason == reason
+    assert run(budget=budget)[1][-1].reason == reason + NOTHING
     assert run(budget=budget, rounds=70)[0] == "70 rounds are over"
     assert run(budget=budget, hours=1.0)[0] == "1 hours are over"
     timed = Budget(time_s=900.0, money=3.0, sample_cost=(1.0,))
@@ -330,3 +332,23 @@ def test_a_target_may_be_of_any_metric_and_is_reached_in_its_direction():
     assert messages[-2].metrics == {"accuracy": 0.4, "loss": 0.25}
     with pytest.raises(ConfigError, match=r"there is no metric 'los' .did you mean 'loss'"):
         run(scorer=Rising(), rounds=2, target=0.3, metric="los")
+
+
+def test_an_idle_policy_does_not_end_as_if_something_had_happened():
+    reason, messages = run(policy=Idle)
+    assert reason == "nothing is left to happen: no client will come back"
+    assert messages[-1].reason == reason + NOTHING
+
+
+class Thrower(Policy):
+    """Throws every update away."""
+
+    def on_started(self, event):
+        yield Train(0, self.new_task(), self.version, self.context.work())
+
+    def on_arrived(self, event):
+        yield Drop(event.task, "not good enough")
+
+
+def test_updates_that_are_never_used_are_nothing_either():
+    assert run(policy=Thrower)[1][-1].reason.endswith("; nothing happened: no update was used")

@@ -208,9 +208,9 @@ def test_a_runtime_that_reports_what_cannot_be_is_stopped(events, complaint):
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        (None, "policy Scripted failed at Started.*TypeError"),
-        (5, "policy Scripted failed"),
-        (["hello"], "'hello', which is no command"),
+        (None, r"policy Scripted answered Started \(0 s\) with None; yield commands"),
+        (5, "policy Scripted answered .* with .int."),
+        (["hello"], "'hello' is no command"),
         ([Probe(0, 1, 0, 0)], "batch size"),
     ],
 )
@@ -239,7 +239,9 @@ def test_a_policy_that_raises_is_named_with_the_event():
         def handle(self, event):
             raise KeyError("gone")
 
-    with pytest.raises(PolicyError, match=r"policy Raising failed at Joined.*KeyError: 'gone'"):
+    with pytest.raises(
+        PolicyError, match=r"policy Raising failed at Joined \(client 0, 0 s\): KeyError: 'gone'"
+    ):
         Session(Raising([]), Memory()).handle(JOIN)
 
 

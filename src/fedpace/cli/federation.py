@@ -100,6 +100,7 @@ def serve(
     aims = settings.compare
     shared.show_report({label: [result.summary]}, folder, aims.targets, settings.name, aims.metric)
     shared.end_if_diverged(result.summary)
+    shared.end_if_nothing_happened([result.summary])
 
 
 def join(

@@ -43,7 +43,8 @@ app.command("settings")(listing.show_config)
 def main() -> None:
     """Errors of the user or the machine are one line and exit code 2; only bugs show a traceback.
 
-    A run that diverged ends with 3, a run that a signal stopped with 128 and its number.
+    A run that diverged ends with 3, one in which nothing happened with 4, one that a signal stopped
+    with 128 and its number.
     """
     try:
         app()

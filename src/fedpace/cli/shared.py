@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +29,8 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete what the fo
 Device = Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where clients train.")]
 DIVERGED = 3
 """Exit status of a single run that has diverged."""
+NOTHING_HAPPENED = 4
+"""Exit status where a run ended without an update that was ever used."""
 
 
 def load_config(config: Path, overrides: Sequence[str]) -> configs.Config:
@@ -65,6 +67,17 @@ def end_if_diverged(run: Summary) -> None:
     if run.diverged is not None:
         complain(f"{run.label}, seed {run.seed}: {run.finished}")
         raise typer.Exit(DIVERGED)
+
+
+def end_if_nothing_happened(runs: Iterable[Summary]) -> None:
+    """Say in a line for each run in which no update was used, and by the exit status, that it is so."""
+    idle = [run for run in runs if run.nothing is not None]
+    for run in idle:
+        complain(
+            f"{run.label}, seed {run.seed}: nothing happened: {run.nothing}; the model is untrained"
+        )
+    if idle:
+        raise typer.Exit(NOTHING_HAPPENED)
 
 
 def say(message: str) -> None:

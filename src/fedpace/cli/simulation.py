@@ -59,8 +59,9 @@ def run(
 ) -> None:
     """Simulate one policy; journal, weights, table and figure go to the folder.
 
-    Exit status 3 where training has diverged. Ctrl-C saves the run's state first; --resume goes on,
-    also with a run that is over, if stop.rounds or another end is set further off.
+    Exit status 3 where training has diverged, 4 where no update was ever used. Ctrl-C saves the run's
+    state first; --resume goes on, also with a run that is over, if stop.rounds or another end is set
+    further off.
     """
     from fedpace.runs.simulate import simulate
 
@@ -91,6 +92,7 @@ def run(
     aims = settings.compare
     shared.show_report({label: [result.summary]}, folder, aims.targets, settings.name, aims.metric)
     shared.end_if_diverged(result.summary)
+    shared.end_if_nothing_happened([result.summary])
 
 
 def compare(
@@ -109,7 +111,8 @@ def compare(
 ) -> None:
     """Simulate several policies on the same data, fleet and seeds, and show them side by side.
 
-    A run that diverges is a result. One that fails leaves the others alone; the exit status is 2 then.
+    A run that diverges is a result. One that fails leaves the others alone; the exit status is 2
+    then, and 4 where a run ended without an update.
     """
     from fedpace.runs.comparison.compare import compare as run_all
     from fedpace.runs.comparison.compare import describe_failure, follow_comparison
@@ -148,6 +151,7 @@ def compare(
             f"{len(found.failed)} runs failed and are not in the table; go on with: {_resume_command()}"
         )
         raise typer.Exit(2)
+    shared.end_if_nothing_happened(run for runs in found.groups.values() for run in runs)
 
 
 def report(

@@ -14,6 +14,7 @@ import numpy as np
 from fedpace.core.books import Books
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command, Measurement, Work
+from fedpace.core.contract.handlers import check_handlers
 from fedpace.core.errors import Checked, Count, NonNegative, PolicyError, Positive
 from fedpace.core.evaluation.metric import MetricInfo
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Measured, Profiled, Started, Timer
@@ -74,6 +75,7 @@ class NoSettings:
 class Policy(Generic[S]):
     """Base of all policies. Handlers that are not overridden do nothing.
 
+    A class with a handler that no event calls, or that does not take one event, is a PolicyError.
     Settings: a frozen dataclass; its fields are the keys of the policy's config table.
     tasks_per_client: how many tasks a client may hold open at once.
     evaluates: it asks for the accuracy of a model, which a timing-only run has not.
@@ -87,6 +89,10 @@ class Policy(Generic[S]):
     evaluates: ClassVar[bool] = False
     plans_with_budget: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_handlers(cls, Policy)
 
     def __init__(self, settings: S, context: Context) -> None:
         self.settings = settings

@@ -353,8 +353,15 @@ class Run:
         if self._diverged is None:
             if self._evaluate.clients and self._scorer is not None:
                 self._test_clients(at, self._metrics[0])
-            self._session.end(at, reason)
+            self._session.end(at, reason + self._nothing())
             return reason
         reason = f"diverged at round {self._round}: {self._diverged}"
         self._session.end(at, reason, self._round)
         return reason
+
+    def _nothing(self) -> str:
+        """Words for a run in which no model has ever changed; such a run may look as others do."""
+        if self._session.learned:
+            return ""
+        given = self._session.tasks
+        return f"; nothing happened: {'no update was used' if given else 'no task was given'}"

@@ -42,6 +42,7 @@ from fedpace.core.commands import (
     check_step,
     check_weights,
 )
+from fedpace.core.contract.faults import policy_failure, where_given
 from fedpace.core.errors import FedpaceError, PeerError, PolicyError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left, Measured, Profiled, Started, Timer
 from fedpace.core.facts import Closed, Fact, Finished, Ignored, Spent
@@ -70,6 +71,8 @@ class Session:
         """Why the policy has ended the run."""
         self.broke: str | None = None
         """Why the session has: the money is spent."""
+        self.learned = False
+        """Whether an update has ever become part of a model."""
         self._recorder = recorder
         self._books = Bookkeeper(policy.context.budget)
         self.books: Books = self._books
@@ -108,20 +111,20 @@ class Session:
             except FedpaceError:
                 raise
             except Exception as error:  # the policy's own mistake
-                raise PolicyError(
-                    f"{self._name} failed at {event!r}: {type(error).__name__}: {error}"
-                ) from error
+                raise policy_failure(self.policy, event, error) from error
             if command is _END:
                 return commands
             if type(command) not in _CHECK:
-                raise PolicyError(
-                    f"{self._name} answered {event!r} with {command!r}, which is no command"
-                )
+                where = where_given(self.policy, event, answers)
+                raise PolicyError(f"{command!r} is no command; a policy answers with commands{where}")
             if charges and not self._affords(command):
                 return commands
             check = _CHECK[type(command)]
             if check is not None:
-                check(self, command)
+                try:
+                    check(self, command)
+                except PolicyError as error:
+                    raise PolicyError(f"{error}{where_given(self.policy, event, answers)}") from error
             books.note(command)
             if charges:
                 books.ledger.pay(command)
@@ -129,16 +132,12 @@ class Session:
                 self._recorder.write(command)
             except (TypeError, ValueError, AttributeError) as error:
                 raise PolicyError(
-                    f"{self._name} gave {command!r}, which cannot be written down: {error}; "
-                    f"use plain ints, floats and strings"
+                    f"{command!r} cannot be written down: {error}; use plain ints, floats and strings"
+                    f"{where_given(self.policy, event, answers)}"
                 ) from error
             if charges and isinstance(command, (Aggregate, Blend)) and command.slot == GLOBAL:
                 self._record_spent(books.now)
             commands.append(command)
-
-    @property
-    def _name(self) -> str:
-        return f"policy {type(self.policy).__name__}"
 
     def _affords(self, command: Command) -> bool:
         ledger = self._books.ledger
@@ -149,6 +148,11 @@ class Session:
             f"and the next {type(command).__name__} costs {ledger.price(command):.6g}"
         )
         return False
+
+    @property
+    def tasks(self) -> int:
+        """Number of the last task that was given out; 0 if none ever was."""
+        return self._last_task
 
     def record(self, fact: Fact) -> None:
         """Write down something that the policy does not hear of."""
@@ -296,6 +300,7 @@ class Session:
         check_weights(command.tasks, command.weights)
         check_step(command, self.policy.context.model.depth)
         self._use(command, command.tasks)
+        self.learned = self.learned or bool(command.tasks)
 
     def _check_blend(self, command: Blend) -> None:
         check_sources(command)

@@ -1,4 +1,7 @@
-"""The state of runs, for tables: over, diverged at a round, or not over yet; the best of a grid."""
+"""The state of runs, for tables: over, diverged at a round, or not over yet; the best of a grid.
+
+A run that is over without an update that was ever used is told apart, too.
+"""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -23,6 +26,8 @@ def _state(run: Summary) -> tuple[str, int] | None:
     """A word for a run that did not end as it was to, and the round; None for one that did."""
     if run.diverged is not None:
         return "diverged", run.diverged[0]
+    if run.nothing is not None:
+        return "nothing happened", run.rounds
     return ("unfinished", run.rounds) if run.finished is None else None
 
 

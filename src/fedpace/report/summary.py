@@ -199,6 +199,17 @@ class Summary:
         return sum(self.clients_per_round) / max(self.rounds, 1)
 
     @property
+    def nothing(self) -> str | None:
+        """Why the model of a run that is over is still its first one; None where an update was used."""
+        if self.finished is None or self.diverged is not None or self.mean_staleness is not None:
+            return None
+        if not self.tasks:
+            return "no task was given"
+        if not self.arrived:
+            return f"none of {self.tasks} tasks came back with an update"
+        return f"{self.arrived} updates arrived, and none was used"
+
+    @property
     def moved_bytes(self) -> int:
         return self.down_bytes + self.up_bytes
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
+from fedpace.core.contract.faults import make_policy
 from fedpace.core.errors import ConfigError
 from fedpace.core.evaluation.fairness import speed_groups
 from fedpace.core.evaluation.metric import MetricInfo, find_metric
@@ -120,7 +121,7 @@ class Assembly:
         header = _header(config, plan, context, ("serve",), {})
         if request.task is not None:
             header.run["task"] = {"kind": "own", "name": request.task.name}
-        policy = plan.kind(plan.settings, context)
+        policy = make_policy(plan.kind, plan.settings, context)
         if isinstance(settings, FleetSettings) and settings.speeds == "by operations":
             counted = operations if learning is None else learning.count_operations()
             fleet = fleet.with_seconds(settings.seconds_factor(counted))
@@ -155,7 +156,7 @@ class Assembly:
         )
         simulated = ("fleet", "partition", "stream")
         header = _header(config, plan, context, simulated, {"clock": "real"})
-        return cls(request, header, plan.kind(plan.settings, context), learning)
+        return cls(request, header, make_policy(plan.kind, plan.settings, context), learning)
 
     @property
     def folder(self) -> RunFolder:

@@ -5,7 +5,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
-from fedpace.core.errors import ConfigError, unknown
+from fedpace.core.contract.places import place_of_error
+from fedpace.core.errors import ConfigError, FedpaceError, unknown
 from fedpace.core.policy import Policy
 
 Group = Literal["policies", "tasks", "fleets"]
@@ -55,8 +56,19 @@ def _guarded(name: str, load_it: Any) -> Any:
     """Code of other people's runs here, and may fail in any way."""
     try:
         return load_it()
-    except Exception as error:
+    except ImportError as error:
         raise ConfigError(
-            f"{name!r} cannot be imported: {type(error).__name__}: {error}; "
+            f"{name!r} cannot be imported: {type(error).__name__}: {error}{_where(error)}; "
             f"run from the folder of its module, or install it"
         ) from error
+    except FedpaceError as error:
+        raise ConfigError(f"{name!r} cannot be used: {error}{_where(error)}") from error
+    except Exception as error:
+        raise ConfigError(
+            f"{name!r} cannot be imported: {type(error).__name__}: {error}{_where(error)}"
+        ) from error
+
+
+def _where(error: Exception) -> str:
+    place = place_of_error(error)
+    return "" if place is None else f" ({place})"

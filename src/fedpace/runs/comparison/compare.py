@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Self
 
+from fedpace.core.contract.faults import make_policy
 from fedpace.core.errors import ConfigError, Count, FedpaceError, check
 from fedpace.core.host import cores, end_with_parent
 from fedpace.core.model import ModelProfile
@@ -59,7 +60,8 @@ def labels(config: Config) -> list[str]:
         plan = policy_plan(config, label)
         # The real model takes a while, and no setting depends on it.
         stand_in = ModelProfile.even(2, 2).squared(plan.widths)
-        plan.kind(plan.settings, context_of(plan, config.seed, config.client_count, stand_in))
+        context = context_of(plan, config.seed, config.client_count, stand_in)
+        make_policy(plan.kind, plan.settings, context)
     return chosen
 
 

@@ -333,6 +333,16 @@ def test_the_decision_leaves_time_for_its_own_message(stage):
     assert timer == SetTimer(DECIDE, 20.5)  # 23 - 2 of the upload - 0.5 of the message
 
 
+def test_deployed_one_that_gives_no_profile_does_not_cost_the_others_their_layers(stage):
+    """Decided at the last moment, on a real clock a bit after it, no upload of a whole model fits."""
+    on = stage(TimelyFL, clients=3, k=2, slack=0.1)
+    on.profile(2.0, 0, rates(10, 1, 1))
+    (timer,) = on.profile(3.0, 1, rates(20, 2, 1))
+    assert timer.at == pytest.approx(21.0 * 0.9)
+    decided = on.tell(Timer(timer.at + 0.5, DECIDE))
+    assert [(train.client, train.work.depth) for train in of(Train, decided)] == [(0, None), (1, None)]
+
+
 def test_latency_is_paid_whatever_the_depth(stage):
     _, commands = honest(
         stage, [rates(10, 2, 2, latency_s=1.0), rates(40, 2, 2, latency_s=1.0)], at=7.0

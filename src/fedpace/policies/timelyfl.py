@@ -175,14 +175,16 @@ class TimelyFL(Policy[TimelyFLSettings]):
         """Fix T_k when all profiles are in, or when waiting longer would cost those that are.
 
         Differs: the paper waits for all. Once k profiles are in, their T_k can only shrink, and the
-        first of the k fastest has to report before it; who has no profile by then is let go.
+        first of the k fastest has to report before it; who has no profile by then is let go. Where
+        time is real it is decided a little sooner: work that comes late can only be a part of it.
         """
         if not round_.unknown:
             return self._decide(round_, at, self.books.busy)
         fastest = round_.fastest
         if len(fastest) < self._k or self.settings.clock == "paper":
             return ()
-        due = round_.began_at + fastest.slowest_s - fastest.longest_upload_s
+        left_s = fastest.slowest_s - fastest.longest_upload_s
+        due = round_.began_at + left_s * (1 - self.context.slack)
         if at >= due:
             return self._decide(round_, at, self._known(round_))
         if due == round_.due:

@@ -16,6 +16,7 @@ import typer
 from fedpace.cli import shared
 from fedpace.cli.progress import open_display
 from fedpace.core.errors import ConfigError, FedpaceError, unknown
+from fedpace.core.host import write_whole
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
 from fedpace.runs.progress.board import ProgressBoard
@@ -166,9 +167,23 @@ def report(
         str | None,
         typer.Option(metavar="A,B", help="Labels in front; times are relative to the first."),
     ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="csv|latex|markdown|json",
+            help="Print the table alone, so, and write no report [by the name of --out].",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write that table there.")
+    ] = None,
 ) -> None:
     """Table and figure (a metric over time, clients a round, participation) from journals."""
-    from fedpace.report.collection import collect_runs, gone_runs, last_report_options
+    from fedpace.report.collection import collect_runs, default_targets, gone_runs, last_report_options
+    from fedpace.report.tables.formats import find_format, render_table
+
+    kind = None if format_ is None and out is None else find_format(format_, out)
 
     before, asked = last_report_options(folder), _names(first or "")
     groups = collect_runs(folder, asked or tuple(before.runs))
@@ -176,10 +191,25 @@ def report(
         if label not in groups:
             raise unknown("label", label, groups)
     for line in gone_runs(before, groups):
-        shared.say(line)
+        (shared.say if kind is None else shared.say_aside)(line)
     same = metric in (None, before.metric)  # targets of another metric mean nothing for this one
     targets = target or (before.targets if same else ())
-    shared.show_report(groups, folder, targets, before.title, metric or before.metric, before.cells)
+    metric = metric or before.metric
+    if kind is not None:
+        targets = targets or default_targets(groups, metric)
+        _give_table(render_table(kind, groups, targets, metric), out)
+        return
+    shared.show_report(groups, folder, targets, before.title, metric, before.cells)
+
+
+def _give_table(text: str, out: Path | None) -> None:
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        write_whole(out, text)
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written: {error.strerror}; give another file") from error
 
 
 def replay(

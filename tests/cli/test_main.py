@@ -81,6 +81,20 @@ def test_a_report_names_runs_that_are_gone_and_labels_that_never_were(folder):
     assert "there is no label 'sync'" in done.stderr
 
 
+def test_a_report_mixes_unlike_runs_only_where_it_is_told_to(folder):
+    run = ("run", "timing.toml", "--set", "stop.rounds=1")
+    succeeded(fedpace(folder, *run, "--out", "all/one"))
+    other = ("--policy", "sync", "--set", "fleet.kind=distribution", "--out", "all/two")
+    succeeded(fedpace(folder, *run, *other))
+    done = fedpace(folder, "report", "all")
+    assert done.returncode == 2
+    assert "all/one and all/two are runs of unlike things: they differ in fleet.kind ('phones'" in (
+        done.stderr
+    )
+    assert not (folder / "all/report.json").exists()
+    assert "sync" in succeeded(fedpace(folder, "report", "all", "--mix"))
+
+
 def test_what_is_set_on_the_command_line_beats_the_policys_own_table(folder):
     with (folder / "timing.toml").open("a") as file:
         file.write("[policies.own]\nuse = 'sync'\nstop.rounds = 50\n")
@@ -145,7 +159,12 @@ def test_help_names_every_command(folder):
         (["compare", "config.toml", "--policies", "sync,sync"], "named twice"),
         (["compare", "config.toml", "--seeds", "0"], "seeds is 0"),
         (["compare", "config.toml", "--jobs", "0"], "jobs is 0"),
-        (["report", "nowhere"], "there is no journal.jsonl in nowhere"),
+        (
+            ["report", "nowhere"],
+            "there is no folder nowhere; runs come first, such as: fedpace compare",
+        ),
+        (["report", "config.toml"], "config.toml is a file; give the folder of a run"),
+        (["report", "."], "there is no journal.jsonl in ."),
         (["replay", "config.toml"], "line 1: not JSON"),
         (["run", "broken.toml"], "broken.toml is not valid TOML"),
         (["run", "config.toml", "--out", "config.toml"], "config.toml is a file"),

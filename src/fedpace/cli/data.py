@@ -27,7 +27,7 @@ from fedpace.data.downloads.verify import DatasetStatus, inspect_dataset
 from fedpace.report.units import byte_unit
 
 app = typer.Typer(
-    help="Datasets that tasks read: what is there, whether it is right, and getting it.",
+    help="List, verify and download the datasets that tasks read.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

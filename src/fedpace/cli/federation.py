@@ -72,7 +72,7 @@ def serve(
     verbose: Verbose = False,
     set_: shared.Set = None,
 ) -> None:
-    """Train over a network: wait for clients, then run one policy with them."""
+    """Train over a network: wait for clients, then run a policy."""
     set_up_logs(log, verbose)
     settings = shared.load_config(config, set_ or [])
     label = policy or settings.policy
@@ -129,7 +129,7 @@ def join(
     log: LogFormat = "text",
     verbose: Verbose = False,
 ) -> None:
-    """Take part in a federation with this machine's own data, until it is over."""
+    """Take part in a federation with this machine's own data."""
     set_up_logs(log, verbose)
     with needs_extra("net"):
         from fedpace.runs import federation
@@ -159,17 +159,26 @@ def join(
 
 
 def drain(address: ServerAddress, name: MemberName, keys: Keys = None, reason: Reason = None) -> None:
-    """Let a client end the tasks that it has and leave, such as before its machine is switched off."""
+    """Let a client end the tasks that it has and leave.
+
+    Such as before its machine is switched off.
+    """
     _order(address, keys, drain=name, reason=reason or "")
 
 
 def expel(address: ServerAddress, name: MemberName, keys: Keys = None, reason: Reason = None) -> None:
-    """Revoke a member's keys from afar: it is cut off at once, and does not come back."""
+    """Revoke a member's keys from afar.
+
+    It is cut off at once, and does not come back.
+    """
     _order(address, keys, expel=name, reason=reason or "")
 
 
 def stop(address: ServerAddress, keys: Keys = None, reason: Reason = None) -> None:
-    """Stop the server; it saves its models first, and goes on with `fedpace serve --resume`."""
+    """Stop a server, which saves its models first.
+
+    It goes on with `fedpace serve --resume`.
+    """
     _order(address, keys, stop=True, reason=reason or "")
 
 

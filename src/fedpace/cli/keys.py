@@ -93,8 +93,9 @@ def invite_(
     days: Days = None,
     keys: Keys = Path("keys"),
 ) -> None:
-    """Make a join token: with it one machine gets a certificate for a key of its own, once.
+    """Make a join token for one machine.
 
+    With it the machine gets a certificate for a key of its own, once.
     Printed here and kept nowhere; an older token of the name counts no more.
     """
     with needs_extra("net"):
@@ -119,7 +120,7 @@ def enrol_(
     token: JoinTokenText,
     keys: OwnKeys = Path("keys"),
 ) -> None:
-    """Make a private key here, and get a certificate for it with a join token.
+    """Make a private key here, and get its certificate by a token.
 
     `fedpace join --token` does so, too, and then takes part; this is for operators, or to do it before.
     """
@@ -134,7 +135,7 @@ def request_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name that is asked for.")],
     keys: OwnKeys = Path("keys"),
 ) -> None:
-    """Make a private key here, and a signing request for the server's operator."""
+    """Make a private key here, and a request to sign it."""
     with needs_extra("net"):
         from fedpace.net.enrolment import request_keys
     path = request_keys(keys, name)
@@ -183,8 +184,9 @@ def client_(
     days: Days = None,
     keys: Keys = Path("keys"),
 ) -> None:
-    """For trials: make a folder with which a client proves its name, its private key in it.
+    """Make a folder of keys for a client; for trials.
 
+    Its private key is in it.
     Whoever has seen the folder can be that client. `invite` and `request` leave keys where they are.
     Refused while the name has keys that are valid; revoke them first to replace them.
     """
@@ -207,7 +209,7 @@ def client_(
 def revoke_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The client.")], keys: Keys = Path("keys")
 ) -> None:
-    """Shut a client out, at once and also from a server that is running."""
+    """Shut a client out, also from a server that is running."""
     with needs_extra("net"):
         from fedpace.net.keys.authority import Authority
     ended = Authority.open(keys).revoke(name)
@@ -220,7 +222,7 @@ def revoke_(
 
 @app.command("list")
 def list_(keys: Keys = Path("keys")) -> None:
-    """All certificates and tokens that were made."""
+    """List all certificates and tokens that were made."""
     with needs_extra("net"):
         from fedpace.net.keys.authority import Authority
         from fedpace.net.keys.identity import day, ends_soon, utc_now
@@ -250,7 +252,10 @@ def list_(keys: Keys = Path("keys")) -> None:
 
 @app.command("audit")
 def audit_(keys: Keys = Path("keys")) -> None:
-    """Who enrolled, signed, revoked, expelled, drained or stopped, when and from where."""
+    """Show who enrolled, signed, revoked or stopped, and when.
+
+    Also who expelled or drained a member, and from where.
+    """
     with needs_extra("net"):
         from fedpace.net.keys.audit import read_audit
     for line in read_audit(keys):

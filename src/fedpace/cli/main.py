@@ -4,11 +4,16 @@ drain | expel | stop | keys` are for real networks.
 """
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
-from fedpace.cli import data, keys, listing, plan
+from fedpace.cli import data, keys, plan
 from fedpace.cli.federation import drain, expel, join, serve, stop
+from fedpace.cli.help import listing
+from fedpace.cli.help.completion import complete_plugin
+from fedpace.cli.help.examples import add_examples
 from fedpace.cli.shared import complain
 from fedpace.cli.simulation import StoppedByUser, compare, replay, report, run
 from fedpace.cli.status import status
@@ -18,7 +23,6 @@ from fedpace.runs.plugins import Group
 app = typer.Typer(
     help="Federated learning on machines of very different speed: work is fitted to time.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -29,15 +33,49 @@ for command in (run, compare, serve, join, status, drain, expel, stop, report, r
     app.command()(command)
 
 
-def _add_list(group: Group, what: str) -> None:
-    help_text = f"List the {what}, each with its settings and their defaults."
-    app.command(group, help=help_text)(lambda: listing.show(group))
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedpace {version('fedpace')}")
+        raise typer.Exit
 
 
-_add_list("policies", "policies")
-_add_list("tasks", "tasks")
-_add_list("fleets", "kinds of fleets")
+@app.callback()
+def options(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Options of `fedpace` itself; its help is the app's."""
+
+
+def _add_list(group: Group, one: str, what: str) -> None:
+    def show(
+        name: Annotated[
+            str | None,
+            typer.Argument(
+                metavar="NAME",
+                help=f"Say more about this {one}: what it does, and the values that settings take.",
+                autocompletion=lambda incomplete: complete_plugin(group, incomplete),
+            ),
+        ] = None,
+    ) -> None:
+        if name is None:
+            listing.show(group)
+        else:
+            listing.show_one(group, name)
+
+    help_text = f"List {what} and their settings, or describe one."
+    app.command(group, help=help_text)(show)
+
+
+_add_list("policies", "policy", "policies")
+_add_list("tasks", "task", "tasks")
+_add_list("fleets", "kind of fleet", "kinds of fleets")
 app.command("settings")(listing.show_config)
+add_examples(app)
 
 
 def main() -> None:
@@ -47,7 +85,7 @@ def main() -> None:
     with 128 and its number.
     """
     try:
-        app()
+        app(prog_name="fedpace")
     except StoppedByUser as stop:
         _fail(str(stop), stop.code)
     except FedpaceError as error:

@@ -21,7 +21,7 @@ from fedpace.runs import config as configs
 P = TypeVar("P")
 
 app = typer.Typer(
-    help="Plan ahead: what the planners of policies answer to a problem that you describe.",
+    help="Plan deadlines, steps or batches ahead, without a run.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -98,7 +98,7 @@ class DeadlinesFile(Checked):
 def deadlines(
     problem: ProblemFile, set_: Set = None, out: FigurePath = None, csv: CsvPath = None
 ) -> None:
-    """Deadlines and batches that make the most of a time budget (ADEL-FL).
+    """Plan deadlines and batches for a time budget (ADEL-FL).
 
     Every round ends at its deadline, and every user sends the layers that it has got through by then,
     from the output on. The plan sets all deadlines and one batch scale m (a user of P samples/s gets
@@ -176,8 +176,9 @@ class CooptFile(Checked):
 
 @app.command()
 def coopt(problem: ProblemFile, set_: Set = None, out: FigurePath = None, csv: CsvPath = None) -> None:
-    """Local steps and batches that make the most of time and money (CoOptFL, DYNAMITE's planner).
+    """Plan steps and batches for time and money (CoOptFL).
 
+    CoOptFL is DYNAMITE's planner.
     Every round all clients take tau local steps, each with a batch of its own size. The plan sets both
     such that the bound on the loss after the last round is smallest, within a deadline for all rounds
     and a sum of money. Budgets that are too small are refused with the smallest that work.

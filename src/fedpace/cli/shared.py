@@ -9,6 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedpace.cli.help.completion import (
+    complete_device,
+    complete_key,
+    complete_policies,
+    complete_policy,
+)
 from fedpace.report.summary import Summary
 from fedpace.runs import config as configs
 from fedpace.runs.logs import logs_are_json
@@ -20,13 +26,25 @@ Set = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Override a setting, such as stop.rounds=50; policies' own values too.",
+        autocompletion=complete_key,
     ),
 ]
-PolicyLabel = Annotated[str | None, typer.Option(help="Label in [policies] or a policy's name.")]
+PolicyLabel = Annotated[
+    str | None,
+    typer.Option(help="Label in [policies] or a policy's name.", autocompletion=complete_policy),
+]
+PolicyLabels = Annotated[
+    str | None, typer.Option(metavar="A,B,C", help="Labels or names.", autocompletion=complete_policies)
+]
 OutFolder = Annotated[Path | None, typer.Option(help="Folder for the results [below runs/].")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete what the folder holds first.")]
-Device = Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where clients train.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="cpu|cuda|cuda:N", help="Where clients train.", autocompletion=complete_device
+    ),
+]
 DIVERGED = 3
 """Exit status of a single run that has diverged."""
 NOTHING_HAPPENED = 4

@@ -58,11 +58,11 @@ def run(
     snapshot_every: Annotated[float, typer.Option(help="Real seconds between snapshots.")] = 60.0,
     set_: shared.Set = None,
 ) -> None:
-    """Simulate one policy; journal, weights, table and figure go to the folder.
+    """Simulate one policy.
 
-    Exit status 3 where training has diverged, 4 where no update was ever used. Ctrl-C saves the run's
-    state first; --resume goes on, also with a run that is over, if stop.rounds or another end is set
-    further off.
+    Journal, weights, table and figure go to the folder. Exit status 3 where training has diverged, 4
+    where no update was ever used. Ctrl-C saves the run's state first; --resume goes on, also with a run
+    that is over, if stop.rounds or another end is set further off.
     """
     from fedpace.runs.simulate import simulate
 
@@ -98,7 +98,7 @@ def run(
 
 def compare(
     config: shared.ConfigFile,
-    policies: Annotated[str | None, typer.Option(metavar="A,B,C", help="Labels or names.")] = None,
+    policies: shared.PolicyLabels = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each policy, with paired seeds.")] = None,
     out: shared.OutFolder = None,
     jobs: Annotated[
@@ -110,10 +110,10 @@ def compare(
     overwrite: shared.Overwrite = False,
     set_: shared.Set = None,
 ) -> None:
-    """Simulate several policies on the same data, fleet and seeds, and show them side by side.
+    """Simulate several policies on the same data, fleet and seeds.
 
-    A run that diverges is a result. One that fails leaves the others alone; the exit status is 2
-    then, and 4 where a run ended without an update.
+    The table shows them side by side. A run that diverges is a result. One that fails leaves the
+    others alone; the exit status is 2 then, and 4 where a run ended without an update.
     """
     from fedpace.runs.comparison.compare import compare as run_all
     from fedpace.runs.comparison.compare import describe_failure, follow_comparison
@@ -178,15 +178,22 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write that table there.")
     ] = None,
+    mix: Annotated[
+        bool, typer.Option("--mix", help="Also runs of other tasks, data, fleets or seeds together.")
+    ] = False,
 ) -> None:
-    """Table and figure (a metric over time, clients a round, participation) from journals."""
+    """Report the runs of a folder: table, figure and JSON.
+
+    All journals below the folder count, also of runs that are not over. Runs of other tasks, data,
+    fleets or seeds are not mixed unless --mix is given.
+    """
     from fedpace.report.collection import collect_runs, default_targets, gone_runs, last_report_options
     from fedpace.report.tables.formats import find_format, render_table
 
     kind = None if format_ is None and out is None else find_format(format_, out)
 
     before, asked = last_report_options(folder), _names(first or "")
-    groups = collect_runs(folder, asked or tuple(before.runs))
+    groups = collect_runs(folder, asked or tuple(before.runs), mix)
     for label in asked:
         if label not in groups:
             raise unknown("label", label, groups)
@@ -215,7 +222,10 @@ def _give_table(text: str, out: Path | None) -> None:
 def replay(
     journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="A journal.jsonl, or its folder.")],
 ) -> None:
-    """Check that a journal's events, fed to a fresh policy, give the journal's commands."""
+    """Check that a journal's policy gives its commands again.
+
+    The events of the journal are fed to a fresh policy of the same settings.
+    """
     sys.path.insert(0, str(Path.cwd()))
     from fedpace.core.journal import JOURNAL, read
     from fedpace.core.journal import replay as check

@@ -34,8 +34,9 @@ def status(
         bool, typer.Option("--json", help="Print JSON; with --watch an object a line.")
     ] = False,
 ) -> None:
-    """Show the clients of a federation, their tasks, the progress of its run and what it waits for.
+    """Show a federation's clients, their tasks and its progress.
 
+    Also what it waits for.
     Everybody is shown to an operator's keys, a client's show itself.
     """
     if watch is not None and not watch > 0:

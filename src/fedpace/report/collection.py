@@ -11,7 +11,8 @@ from rich.console import Console
 
 from fedpace.core.errors import JournalError
 from fedpace.core.host import write_whole
-from fedpace.core.journal import JOURNAL, part_path
+from fedpace.core.journal import JOURNAL, part_path, read
+from fedpace.report.likeness import check_alike
 from fedpace.report.looks import FEW_LABELS, MOST_LABELS
 from fedpace.report.states import best_cells, best_lines
 from fedpace.report.summary import Groups, Summary, chosen_metric, summarise
@@ -19,14 +20,17 @@ from fedpace.report.table import markdown
 from fedpace.report.tables.layout import comparison_blocks
 
 
-def collect_runs(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summary]]:
+def collect_runs(
+    folder: Path, first: Sequence[str] = (), mix: bool = False
+) -> dict[str, list[Summary]]:
     """The runs below `folder` by label, those of `first` in front; each group in the order of seeds.
 
     Runs that are not over, under way or stopped, are among them as far as they have come.
+    mix: take runs that cannot be compared, too: of other data, fleets, models or seeds.
     """
     paths = _find_journals(folder)
-    if not paths:
-        raise JournalError(f"there is no {JOURNAL} in {folder}; give the folder of a run")
+    if not mix:
+        check_alike({path: read(path, unfinished=True)[0] for path in paths})
     found: dict[tuple[str, int], Path] = {}
     groups: dict[str, list[Summary]] = {}
     for path in paths:
@@ -48,14 +52,24 @@ def collect_runs(folder: Path, first: Sequence[str] = ()) -> dict[str, list[Summ
 
 
 def _find_journals(folder: Path) -> list[Path]:
-    """The journals below a folder; of a run that is not over the part, once its first line is there."""
+    """The journals below a folder; of a run that is not over the part, once its first line is there.
+
+    JournalError where there is none.
+    """
+    if not folder.exists():
+        raise JournalError(
+            f"there is no folder {folder}; runs come first, such as: fedpace compare CONFIG.toml "
+            f"--out {folder}"
+        )
     if not folder.is_dir():
-        return []
+        raise JournalError(f"{folder} is a file; give the folder of a run, or of several")
     found = {path.parent: path for path in folder.rglob(JOURNAL)}
     for part in folder.rglob(part_path(Path(JOURNAL)).name):
         with part.open("rb") as file:
             if file.readline().endswith(b"\n"):
                 found[part.parent] = part
+    if not found:
+        raise JournalError(f"there is no {JOURNAL} in {folder}; give the folder of a run")
     return [found[parent] for parent in sorted(found)]
 
 

@@ -1,0 +1,1 @@
+"""What the command line says about itself: lists of settings, examples, completion."""

@@ -16,7 +16,7 @@ from fedpace.cli.help.completion import complete_plugin
 from fedpace.cli.help.examples import add_examples
 from fedpace.cli.shared import complain
 from fedpace.cli.simulation import StoppedByUser, compare, replay, report, run
-from fedpace.cli.status import status
+from fedpace.cli.status import StatusCommand, status
 from fedpace.core.errors import FedpaceError
 from fedpace.runs.plugins import Group
 
@@ -29,8 +29,9 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(plan.app, name="plan")
 app.add_typer(keys.app, name="keys")
-for command in (run, compare, serve, join, status, drain, expel, stop, report, replay):
+for command in (run, compare, serve, join, drain, expel, stop, report, replay):
     app.command()(command)
+app.command(cls=StatusCommand)(status)
 
 
 def _show_version(asked: bool) -> None:

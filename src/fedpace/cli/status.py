@@ -11,15 +11,18 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperCommand
 
 from fedpace.cli.federation import Insecure, Keys, ServerAddress, client_keys
 from fedpace.core.errors import ConfigError, PeerError, needs_extra
+from fedpace.runs.progress.estimate import rate_text, short_time
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from fedpace.net import federation_pb2 as pb
 
+WATCH_S = "2"
 _COLUMNS = ("client", "state", "doing", "age", "late", "seen", "s a batch", "s down", "s up", "updates")
 
 
@@ -28,7 +31,7 @@ def status(
     keys: Keys = None,
     insecure: Insecure = False,
     watch: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Ask again this often, until Ctrl-C.")
+        float | None, typer.Option(metavar="[SECONDS]", help="Ask again this often [2], until Ctrl-C.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON; with --watch an object a line.")
@@ -52,8 +55,40 @@ def status(
         _print_json(ask, watch)
     elif watch is None:
         Console().print(status_table(ask()))
+    elif (console := Console()).is_terminal and not console.is_dumb_terminal:
+        _show_live(ask, watch, console)
     else:
-        _show_live(ask, watch)
+        _print_lines(ask, watch)
+
+
+class StatusCommand(TyperCommand):
+    """The command with `--watch` without its seconds, which typer does not know by itself."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for place in range(len(args) - 1, -1, -1):
+            if args[place] == "--watch" and not _is_number("".join(args[place + 1 : place + 2])):
+                args.insert(place + 1, WATCH_S)
+        return super().parse_args(ctx, args)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _print_lines(ask: "Callable[[], pb.StatusReply]", watch: float) -> None:
+    """Say in a pipe or a log where the run stands."""
+    line = headline(ask())
+    while True:
+        typer.echo(line)
+        time.sleep(watch)
+        try:
+            line = headline(ask())
+        except PeerError as error:  # the server may be back soon
+            line = f"! {error}"
 
 
 def _print_json(ask: "Callable[[], pb.StatusReply]", watch: float | None) -> None:
@@ -67,9 +102,9 @@ def _print_json(ask: "Callable[[], pb.StatusReply]", watch: float | None) -> Non
         typer.echo(json.dumps(found))
 
 
-def _show_live(ask: "Callable[[], pb.StatusReply]", watch: float) -> None:
+def _show_live(ask: "Callable[[], pb.StatusReply]", watch: float, console: Console) -> None:
     shown = status_table(ask())
-    with Live(shown, console=Console(), auto_refresh=False) as live:
+    with Live(shown, console=console, auto_refresh=False) as live:
         while True:
             time.sleep(watch)
             try:
@@ -85,17 +120,25 @@ def plain_message(message: "Message") -> dict[str, Any]:
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.message_type is None:
-            found[field.name] = value if isinstance(value, str | int | float) else list(value)
+            known = not field.has_presence or message.HasField(field.name)
+            single = isinstance(value, str | int | float)
+            found[field.name] = (value if known else None) if single else list(value)
         else:
             found[field.name] = [plain_message(one) for one in value]
     return found
 
 
+def headline(reply: "pb.StatusReply") -> str:
+    """Name, policy, state, round, metric, rate, time left and time of the run."""
+    parts = [f"round {reply.round}/{reply.rounds}" if reply.rounds else f"round {reply.round}"]
+    parts += [reply.tested] if reply.tested else []
+    parts += [rate_text(reply.rounds_per_s)] if reply.rounds_per_s else []
+    parts += [f"{short_time(reply.left_s)} left"] if reply.HasField("left_s") else []
+    return f"{reply.name}: " + ", ".join([reply.policy, reply.state, *parts, f"{reply.now_s:.0f} s"])
+
+
 def status_table(reply: "pb.StatusReply") -> Group:
     """An answer for people."""
-    tested = f", {reply.tested}" if reply.tested else ""
-    head = f"{reply.name}: {reply.policy}, {reply.state}, round {reply.round}, "
-    head += f"{reply.now_s:.0f} s{tested}"
     table = Table(*_COLUMNS, "refused", box=None)
     for one in reply.clients:
         seen = f"{one.last_seen_s:.1f} s ago" if one.last_seen_s >= 0 else "-"
@@ -105,7 +148,7 @@ def status_table(reply: "pb.StatusReply") -> Group:
         refused = Text(str(one.refused), style="red" if one.refused else "")
         updates = str(one.updates)
         table.add_row(one.name, one.state, one.doing, age, late, seen, *speeds, updates, refused)
-    return Group(Text(head), table, *_notes(reply))
+    return Group(Text(headline(reply)), table, *_notes(reply))
 
 
 def _notes(reply: "pb.StatusReply") -> list[Text]:

@@ -243,7 +243,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "policy", "state", "round", "now_s", "tested", "clients", "own_only", "warnings", "hold_ups")
+    __slots__ = ("name", "policy", "state", "round", "now_s", "tested", "clients", "own_only", "warnings", "hold_ups", "rounds", "rounds_per_s", "left_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -254,6 +254,9 @@ class StatusReply(_message.Message):
     OWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     HOLD_UPS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LEFT_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     policy: str
     state: str
@@ -264,7 +267,10 @@ class StatusReply(_message.Message):
     own_only: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
     hold_ups: _containers.RepeatedCompositeFieldContainer[HoldUp]
-    def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., tested: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., own_only: bool = ..., warnings: _Optional[_Iterable[str]] = ..., hold_ups: _Optional[_Iterable[_Union[HoldUp, _Mapping]]] = ...) -> None: ...
+    rounds: int
+    rounds_per_s: float
+    left_s: float
+    def __init__(self, name: _Optional[str] = ..., policy: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., now_s: _Optional[float] = ..., tested: _Optional[str] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., own_only: bool = ..., warnings: _Optional[_Iterable[str]] = ..., hold_ups: _Optional[_Iterable[_Union[HoldUp, _Mapping]]] = ..., rounds: _Optional[int] = ..., rounds_per_s: _Optional[float] = ..., left_s: _Optional[float] = ...) -> None: ...
 
 class HoldUp(_message.Message):
     __slots__ = ("name", "why", "late_s")
@@ -329,19 +335,35 @@ class SignReply(_message.Message):
     def __init__(self, certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ...) -> None: ...
 
 class OperateRequest(_message.Message):
-    __slots__ = ("expel", "drain", "stop", "reason")
+    __slots__ = ("expel", "drain", "stop", "page", "reason")
     EXPEL_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     expel: str
     drain: str
     stop: bool
+    page: bool
     reason: str
-    def __init__(self, expel: _Optional[str] = ..., drain: _Optional[str] = ..., stop: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, expel: _Optional[str] = ..., drain: _Optional[str] = ..., stop: bool = ..., page: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class OperateReply(_message.Message):
-    __slots__ = ("said",)
+    __slots__ = ("said", "page")
     SAID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
     said: str
-    def __init__(self, said: _Optional[str] = ...) -> None: ...
+    page: PageLink
+    def __init__(self, said: _Optional[str] = ..., page: _Optional[_Union[PageLink, _Mapping]] = ...) -> None: ...
+
+class PageLink(_message.Message):
+    __slots__ = ("host", "port", "ticket", "fingerprint")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    port: int
+    ticket: str
+    fingerprint: str
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., ticket: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...

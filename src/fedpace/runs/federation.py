@@ -225,7 +225,7 @@ def _listen(server: aio.Server, address: str, gate: Gate) -> int:
 
 
 def _standing(serving: ServedRun) -> pb.StatusReply:
-    world = serving.world
+    world, progress = serving.world, serving.news.progress
     return pb.StatusReply(
         name=serving.config.name,
         policy=serving.plan.label,
@@ -233,6 +233,9 @@ def _standing(serving: ServedRun) -> pb.StatusReply:
         round=serving.session.books.version(),
         now_s=world.now(),
         tested="" if serving.news.tested is None else serving.news.tested.text,
+        rounds=progress.rounds or 0,
+        rounds_per_s=progress.rounds_per_s or 0.0,
+        left_s=progress.left_s,
     )
 
 

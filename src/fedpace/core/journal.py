@@ -184,6 +184,24 @@ def read(path: Path, unfinished: bool = False) -> tuple[Header, Iterator[Message
     return header, (_message(number, upgrade(line), path) for number, line in lines)
 
 
+class JournalLines:
+    """Decodes a journal line by line, as they come. header: of the first; path: named in errors."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.count = path, 0
+        self.header: Header | None = None
+        self._old = False
+
+    def decode(self, line: bytes) -> Message | None:
+        """The message of the next line; None for the first, which is the header."""
+        self.count += 1
+        if self.header is None:
+            self.header = _header(line, self.path)
+            self._old = self.header.format < FORMAT
+            return None
+        return _message(self.count, _upgraded(line) if self._old else line, self.path)
+
+
 def replay(path: Path, policy: Policy[Any]) -> None:
     """Feed a journal's events to a fresh policy; JournalError at the first command that differs."""
     memory = Memory()

@@ -16,6 +16,7 @@ from fedpace.report.summary import Summary
 from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
+from fedpace.runs.disk.flushing import JournalFlusher
 from fedpace.runs.folder import RunFolder
 from fedpace.runs.stopping import StopFlag, StopSignals, StopWatch
 from fedpace.sim.learner import TimingOnly
@@ -173,7 +174,7 @@ def _on_disk(
         if stop is not None:
             watches = (*watches, StopWatch(StopSignals(), stop, lambda: None))
         with Journal(folder.journal, assembly.header) as timings:
-            _run(assembly, timings, None, watches)
+            _run(assembly, timings, None, (*watches, JournalFlusher(timings)))
         return
     from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots
 
@@ -189,7 +190,7 @@ def _on_disk(
     snapshots = Snapshots(folder.snapshot, journal, models, every_s)
     with StopSignals() as signals:
         stopping = StopWatch(signals, stop, snapshots.save)
-        _run(assembly, journal, models, (*watches, snapshots, stopping))
+        _run(assembly, journal, models, (*watches, JournalFlusher(journal), snapshots, stopping))
     learning.save(folder.weights, models.weights())
     journal.close(complete=True)
     folder.snapshots.keep_newest()

@@ -1,0 +1,95 @@
+"""One run that is followed: its counts so far, from the lines of its journal."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from fedpace.core.errors import JournalError
+from fedpace.core.facts import ClientsEvaluated
+from fedpace.core.journal import Header, JournalLines
+from fedpace.report.live.tail import JournalTail
+from fedpace.report.summary import Summary
+from fedpace.report.tally import Tally
+
+_LOCK = ".lock"
+
+
+class FollowedRun:
+    """Counts of a run that grow with its journal.
+
+    header: None until its first line is there; fault: why its journal cannot be read, None where it
+    can; moved: how often anything has come.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._tail = JournalTail(folder)
+        self.moved = 0
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._lines = JournalLines(self.folder)
+        self.fault: str | None = None
+        self.tally = Tally()
+        self.tested: ClientsEvaluated | None = None
+
+    @property
+    def header(self) -> Header | None:
+        return self._lines.header
+
+    @property
+    def name(self) -> tuple[str, int] | None:
+        """Label and seed; None until they are known."""
+        header = self.header
+        if header is None:
+            return None
+        label = header.run.get("label")
+        return label if isinstance(label, str) and label else header.policy, header.context.seed
+
+    @property
+    def over(self) -> bool:
+        """True where the run has come to its end."""
+        return self.tally.end_s is not None
+
+    def advance(self) -> bool:
+        """Take in a piece of what has come; True where there was any."""
+        try:
+            lines, anew = self._tail.read()
+        except OSError as error:
+            self.fault = f"{self.folder}: {error.strerror or error}"
+            return False
+        if anew:
+            self._start_anew()
+        if not lines or self.fault is not None:
+            return anew
+        self.moved += 1
+        try:
+            for line in lines:
+                self._take(line)
+        except JournalError as error:
+            self.fault = str(error)
+        return True
+
+    def _take(self, line: bytes) -> None:
+        message = self._lines.decode(line)
+        if message is None:
+            header = self._lines.header
+            self.tally = Tally(None if header is None else header.context.budget)
+            return
+        self.tally.write(message)
+        if isinstance(message, ClientsEvaluated):
+            self.tested = message
+
+    def summary(self) -> Summary | None:
+        """The summary so far; None where nothing is there yet."""
+        return None if self.header is None else Summary.from_tally(self.header, self.tally)
+
+
+def is_written(folder: Path) -> bool:
+    """True where a process that lives says that it writes there; the lock itself is not touched."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        pid = int(json.loads((folder / _LOCK).read_text(encoding="utf-8"))["pid"])
+        os.kill(pid, 0)
+        return True
+    return False

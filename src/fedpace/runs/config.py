@@ -8,8 +8,9 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -146,7 +147,8 @@ def build(kind: type[T], table: Any, where: str) -> T:
     _check_keys(kind, table, where)
     try:
         # Strict by way of JSON: a list may become a tuple, but "3" is no number and true not 1.
-        return TypeAdapter(kind).validate_json(json.dumps(plain(table)), strict=True)
+        adapter: TypeAdapter[T] = _adapter(cast(Any, kind))
+        return adapter.validate_json(json.dumps(plain(table)), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         key = _join(where, ".".join(str(part) for part in first["loc"] if not _is_arm(part)))
@@ -159,6 +161,12 @@ def build(kind: type[T], table: Any, where: str) -> T:
         for name, inner, own in _tables(kind, table):
             build(inner, own, _join(where, name))  # says where, if the mistake is in there
         raise ConfigError(f"[{where}] {error}" if where else str(error)) from None
+
+
+@lru_cache(maxsize=256)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Kept, as making one takes milliseconds and a config has dozens of tables."""
+    return TypeAdapter(kind)
 
 
 def told_settings(table: Any) -> TrainSettings:

@@ -1,8 +1,11 @@
 """Policies, tasks and fleets by name (entry points) or by import path (`package.module:Name`)."""
 
+import os
+import sys
 from dataclasses import is_dataclass
+from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any, Literal
 
 from fedpace.core.contract.places import place_of_error
@@ -14,7 +17,7 @@ Group = Literal["policies", "tasks", "fleets"]
 
 def names(group: Group) -> list[str]:
     """Names of installed plugins, in alphabetical order."""
-    return sorted({point.name for point in entry_points(group=f"fedpace.{group}")})
+    return sorted({point.name for point in _points(group)})
 
 
 def load(group: Group, name: Any) -> Any:
@@ -33,11 +36,28 @@ def load(group: Group, name: Any) -> Any:
 
 
 def _installed(group: Group, name: str) -> Any:
-    for point in entry_points(group=f"fedpace.{group}"):
+    for point in _points(group):
         if point.name == name:
             return _guarded(name, point.load)
     one = {"policies": "policy", "tasks": "task", "fleets": "fleet"}[group]
     raise unknown(one, name, names(group))
+
+
+def _points(group: Group) -> EntryPoints:
+    """Entry points of a group. They are read anew only where a folder of sys.path has changed."""
+    return _read_points(group, tuple((folder, _changed_ns(folder)) for folder in sys.path))
+
+
+@lru_cache(maxsize=3)
+def _read_points(group: Group, _folders: tuple[tuple[str, int], ...]) -> EntryPoints:
+    return entry_points(group=f"fedpace.{group}")
+
+
+def _changed_ns(folder: str) -> int:
+    try:
+        return os.stat(folder or os.curdir).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def import_path(path: str) -> Any:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +29,7 @@ def collect_runs(
     Runs that are not over, under way or stopped, are among them as far as they have come.
     mix: take runs that cannot be compared, too: of other data, fleets, models or seeds.
     """
-    paths = _find_journals(folder)
+    paths = find_journals(folder)
     if not mix:
         check_alike({path: read(path, unfinished=True)[0] for path in paths})
     found: dict[tuple[str, int], Path] = {}
@@ -51,7 +52,7 @@ def collect_runs(
     return {label: groups[label] for label in [*order, *sorted(set(groups) - set(order))]}
 
 
-def _find_journals(folder: Path) -> list[Path]:
+def find_journals(folder: Path) -> list[Path]:
     """The journals below a folder; of a run that is not over the part, once its first line is there.
 
     JournalError where there is none.
@@ -82,7 +83,7 @@ def write_report(
     metric: str | None = None,
     cells: Mapping[str, str] | None = None,
 ) -> None:
-    """Print the table; write report.md, report.json and the figure into the folder.
+    """Print the table; write report.md, report.json, the figure and the page into the folder.
 
     metric: what targets and figure are of, by default the main one. cells: of a grid, with their
     policies; the best of each is named, and drawn where all are too many.
@@ -107,6 +108,13 @@ def write_report(
     from fedpace.report.figures import draw_comparison  # matplotlib takes a second to import
 
     paths += draw_comparison(drawn, folder / "figure", title, metric)
+    from fedpace.report.page.write import PAGE, write_page
+
+    journals: list[Path] = []
+    with suppress(JournalError):  # runs that were never on disk have no timelines
+        journals = find_journals(folder)
+    write_page(groups, folder / PAGE, targets, journals, title, metric)
+    paths.append(folder / PAGE)
     for path in paths:
         console.print(str(path), style="cyan", soft_wrap=True)
 

@@ -219,12 +219,17 @@ def _target(
     per: float = 1.0,
 ) -> Measure:
     """What a target takes. unit: of the costs; shown: that of the table, which is `per` of it."""
-    if metric.name == ACCURACY.name:
-        words = f"to {metric.target(target)}"
-    else:  # the sign tells the direction
-        words = f"{metric.name} {metric.sign} {metric.target(target)}"
     key = f"to_{metric.name}_{target:g}_{unit}"
-    return Measure(key, f"{words}\n({shown})", _cost_cells(costs, per), costs=costs)
+    return Measure(
+        key, f"{target_text(metric, target)}\n({shown})", _cost_cells(costs, per), costs=costs
+    )
+
+
+def target_text(metric: MetricInfo, target: float) -> str:
+    """A target as a heading; its sign tells the direction."""
+    if metric.name == ACCURACY.name:
+        return f"to {metric.target(target)}"
+    return f"{metric.name} {metric.sign} {metric.target(target)}"
 
 
 def _largest(values: Sequence[MeanAndSd | None]) -> float:

@@ -1,0 +1,229 @@
+"""The data of a page: everything it shows, as one JSON document that `fedpace.show` takes."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from fedpace.core.evaluation.metric import MetricInfo
+from fedpace.core.journal import Header
+from fedpace.report.curves import metric_curve
+from fedpace.report.page.aims import aims_of
+from fedpace.report.page.details import RunDetails
+from fedpace.report.page.lanes import MOST_SPANS, pack_lanes
+from fedpace.report.page.measures import ClientMeasure, ClientNumbers
+from fedpace.report.page.packing import pack_columns
+from fedpace.report.page.paired import MOST_LABELS
+from fedpace.report.page.repeat import flat_settings, repeat_entry
+from fedpace.report.states import state_cells
+from fedpace.report.summary import Groups, Summary, Track, chosen_metric
+from fedpace.report.table import caption, heading, measures
+
+FORMAT = 1
+"""Of the document; page and data of one format go together."""
+MOST_POINTS = 400
+"""Points of a curve."""
+Details = Callable[[Summary], RunDetails | None]
+"""Reads the details of a run; None where its journal is not to be had."""
+
+
+def page_data(
+    groups: Groups,
+    targets: Sequence[float],
+    details: Details,
+    title: str | None = None,
+    metric: str | None = None,
+    warnings: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The document about runs by label; details are asked for one run at a time."""
+    chosen = chosen_metric(groups, metric)
+    numbers, timelines, headers = ClientNumbers(groups), _Timelines(), dict[str, Header]()
+    runs = [(index, run) for index, label in enumerate(groups) for run in groups[label]]
+    entries = [_run_entry(index, run) for index, run in runs]
+    # The first seed of every label comes first, where there is not room for all.
+    order = sorted(range(len(runs)), key=lambda place: (_rank(groups, runs[place][1]), place))
+    for place in order:
+        found = details(runs[place][1])
+        if found is not None:
+            headers.setdefault(found.summary.label, found.header)
+            entries[place]["version"] = found.header.fedpace
+            numbers.add(found)
+            timelines.add(place, found)
+    clocks = sorted({run.clock for _, run in runs})
+    return {
+        "format": FORMAT,
+        "version": version("fedpace"),
+        "title": title or next(iter(groups), "run"),
+        "clock": " and ".join(clocks),
+        "warnings": list(warnings),
+        "notes": [heading(groups), caption(groups)],
+        "labels": [
+            {"label": label, "policy": own[0].policy, "seeds": [run.seed for run in own],
+             "state": state.replace("\n", " ")}
+            for (label, own), state in zip(groups.items(), state_cells(groups), strict=True)
+        ],
+        "metric": chosen.name if chosen else None,
+        "metrics": _metrics(groups),
+        "table": [[one.header, list(one.cells)] for one in measures(groups, targets, metric)],
+        "curves": _curves(groups),
+        "targets": aims_of(groups, targets, chosen),
+        "pairs_with": len(groups) if len(groups) <= MOST_LABELS else 1,
+        "clients": numbers.clients(_fair_measure(groups)),
+        "time": numbers.time(),
+        "tasks": _tasks(groups),
+        "staleness": [_staleness(own) for own in groups.values()],
+        "runs": entries,
+        "settings": _settings(list(groups), headers),
+        "repeats": [
+            {"label": index, **repeat_entry(headers[label], label)}
+            for index, label in enumerate(groups)
+            if label in headers
+        ],
+        **timelines.parts(),
+    }  # fmt: skip
+
+
+class _Timelines:
+    """Timelines that have found room on the page."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, dict[str, Any]]] = []
+        self._left_out = 0
+        self._room = MOST_SPANS
+
+    def add(self, place: int, details: RunDetails) -> None:
+        spans = len(details.timeline.spans)
+        if self._entries and spans > self._room:
+            self._left_out += 1
+            return
+        packed = pack_lanes(details.timeline, details.sentences(), details.speeds)
+        self._room -= packed.spans
+        self._entries.append((place, {"run": place, **packed.entry}))
+
+    def parts(self) -> dict[str, Any]:
+        entries = [entry for _, entry in sorted(self._entries, key=lambda one: one[0])]
+        if self._left_out and entries:
+            word = (
+                f"Timelines of {self._left_out} more runs are left out, to keep this page small; the "
+                "page of a run's own folder has its timeline."
+            )
+            for entry in entries:
+                entry["words"].append(word)
+        return {"timelines": entries}
+
+
+def _rank(groups: Groups, run: Summary) -> int:
+    return [one.seed for one in groups[run.label]].index(run.seed)
+
+
+def _run_entry(index: int, run: Summary) -> dict[str, Any]:
+    state = "finished"
+    if run.diverged is not None:
+        state = f"diverged at round {run.diverged[0]}"
+    elif run.finished is None:
+        state = f"unfinished at round {run.rounds}"
+    return {
+        "label": index, "seed": run.seed, "state": state, "finished": run.finished,
+        "end_s": run.end_s, "rounds": run.rounds, "version": None,
+    }  # fmt: skip
+
+
+def _metrics(groups: Groups) -> list[dict[str, Any]]:
+    """Metrics that any run was tested by, each once."""
+    every = [run for runs in groups.values() for run in runs]
+    known = dict.fromkeys(one for run in every for one in run.metrics)
+    return [_metric(one) for one in known]
+
+
+def _metric(info: MetricInfo) -> dict[str, Any]:
+    return {"name": info.name, "share": info.share, "higher_is_better": info.higher_is_better}
+
+
+def _curves(groups: Groups) -> dict[str, Any]:
+    """Curves of every metric over each axis, as columns c0.x, c0.mean, c0.low, c0.high, c1.x, ..."""
+    entries: list[dict[str, Any]] = []
+    columns: dict[str, np.ndarray] = {}
+    for metric in _metrics(groups):
+        for axis in ("time", "rounds", "bytes", "money"):
+            for index, runs in enumerate(groups.values()):
+                tracks = [_track(run, axis).get(metric["name"], []) for run in runs]
+                curve = metric_curve(tracks, MOST_POINTS)
+                if curve is None:
+                    continue
+                name = f"c{len(entries)}"
+                seeds = sum(bool(track) for track in tracks)
+                entries.append(
+                    {
+                        "name": name,
+                        "metric": metric["name"],
+                        "axis": axis,
+                        "label": index,
+                        "seeds": seeds,
+                    }
+                )
+                for part, values in zip(("x", "mean", "low", "high"), curve, strict=True):
+                    columns[f"{name}.{part}"] = np.asarray(values, dtype=np.float32)
+    return {"list": entries, "packed": pack_columns(columns)}
+
+
+def _track(run: Summary, axis: str) -> Mapping[str, Track]:
+    tracks = {"time": run.values, "rounds": run.values_by_round, "bytes": run.values_by_bytes}
+    return tracks.get(axis, run.values_by_money)
+
+
+def _fair_measure(groups: Groups) -> ClientMeasure | None:
+    tested = [run for runs in groups.values() for run in runs if run.fairness is not None]
+    if not tested or tested[0].fairness is None:
+        return None
+    name = tested[0].fairness.metric
+    share = any(one.share for run in tested for one in run.metrics if one.name == name)
+    say = "The model's value on the samples that each client keeps for tests."
+    return ClientMeasure("fair", "fair", name, share=share, say=say)
+
+
+def _tasks(groups: Groups) -> dict[str, Any]:
+    """Counts of tasks by what became of them, means over seeds."""
+
+    def row(text: str, pick: Callable[[Summary], int], bold: bool = False) -> dict[str, Any]:
+        counts = [sum(map(pick, runs)) / len(runs) for runs in groups.values()]
+        return {"text": text, "counts": counts, "bold": bold}
+
+    reasons = sorted({reason for runs in groups.values() for run in runs for reason in run.cancelled})
+    return {
+        "rows": [
+            row("tasks", lambda run: run.tasks, bold=True),
+            row("arrived", lambda run: run.arrived),
+            row("arrived, thrown away", lambda run: run.dropped),
+            *(row(f"cancelled: {one}", partial(_cancelled, one)) for one in reasons),
+            row("failed", lambda run: run.failed),
+            row("unfinished at the end", lambda run: run.unfinished),
+        ]
+    }
+
+
+def _cancelled(reason: str, run: Summary) -> int:
+    return run.cancelled.get(reason, 0)
+
+
+def _staleness(runs: Sequence[Summary]) -> list[list[int]]:
+    counts: dict[int, int] = {}
+    for run in runs:
+        for behind, count in run.staleness.items():
+            counts[behind] = counts.get(behind, 0) + count
+    return [[behind, counts[behind]] for behind in sorted(counts)]
+
+
+def _settings(labels: Sequence[str], headers: Mapping[str, Header]) -> list[dict[str, Any]]:
+    """Settings by key with a value for each label; same: all labels have it."""
+    found = {label: flat_settings(headers[label]) for label in labels if label in headers}
+    keys = dict.fromkeys(key for one in found.values() for key in one)
+    rows = []
+    for key in keys:
+        values = [found.get(label, {}).get(key) for label in labels]
+        rows.append(
+            {"key": key, "values": values, "same": len({json.dumps(one) for one in values}) == 1}
+        )
+    return rows

@@ -1,0 +1,162 @@
+"""The timeline of a run as columns for a page, thinned where it would be too large for one.
+
+A lane's spans follow each other without gaps, so their starts are enough. Times are counted in ticks,
+fine enough for any screen; a span shorter than a tick is left out. Of more clients than there is room
+for some are drawn, evenly over speeds, those to blame for most among them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedpace.report.page.packing import pack_columns
+from fedpace.report.timeline.columns import Timeline
+from fedpace.report.timeline.phases import AT_WORK, THROWN_AWAY, Fate, Phase
+
+MOST_SPANS = 4_500_000
+"""Spans on a page, of all its timelines: about 9 MB of it."""
+MOST_LANES = 5_000
+FEWEST_LANES = 32
+FINE, COARSE = 2**26, 2**22
+"""Ticks of a run; coarse ones where there are many spans, since finer ones compress badly."""
+FEW_SPANS = 300_000
+MOST_BLAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLanes:
+    """A timeline for a page: `entry` is its JSON, `spans` counts against the page's limit."""
+
+    entry: dict[str, Any]
+    spans: int
+
+
+def pack_lanes(
+    timeline: Timeline, sentences: Sequence[str], speeds: np.ndarray, most_spans: int = MOST_SPANS
+) -> PackedLanes:
+    """Pack a timeline. sentences: of each round; speeds: seconds a sample of each client, or nan."""
+    rounds, words = timeline.rounds, list[str]()
+    counts = np.bincount(timeline.spans.client, minlength=timeline.clients)
+    blamed_s = _blamed_seconds(timeline)
+    clients = _chosen_clients(counts, speeds, blamed_s, most_spans)
+    if len(clients) < timeline.clients:
+        words.append(
+            f"{len(clients):,} of {timeline.clients:,} clients are drawn, evenly over speeds and with "
+            "those to blame for most; rounds and their reasons are of all."
+        )
+    ticks = FINE if counts[clients].sum() <= FEW_SPANS else COARSE
+    tick_s = _tick(timeline.length_s, ticks)
+    spans = _quantised(timeline, clients, tick_s)
+    while len(spans["start"]) > most_spans:
+        tick_s *= 2
+        spans = _quantised(timeline, clients, tick_s)
+    left_out = int(counts[clients].sum()) - len(spans["start"])
+    if left_out:
+        words.append(f"{left_out:,} spans of less than {tick_s:.2g} s are left out.")
+
+    def at(times: np.ndarray) -> np.ndarray:
+        return np.rint(times / tick_s).astype(np.int64)
+
+    busy = np.isin(timeline.spans.phase, AT_WORK)
+    length = timeline.spans.end - timeline.spans.start
+    busy_s = np.bincount(timeline.spans.client[busy], length[busy], timeline.clients)
+    columns = {
+        "lane.client": clients,
+        "lane.spans": spans.pop("lane.spans"),
+        "lane.speed": speeds[clients],
+        "lane.blamed": blamed_s[clients],
+        "lane.busy": busy_s[clients],
+        **spans,
+        "round.start": at(rounds.start),
+        "round.end": at(rounds.end),
+        "round.updates": rounds.updates,
+        "round.late": rounds.late,
+        "round.cause": rounds.cause,
+        "round.client": rounds.client + 1,
+        "round.cause_s": rounds.cause_s,
+        "round.last": rounds.last + 1,
+        "round.waited": rounds.waited,
+        "round.text": np.frombuffer("\n".join(sentences).encode(), np.uint8),
+    }
+    close = ("lane.client", "start", "round.start", "round.end")
+    entry = {
+        "length_s": max(timeline.length_s, tick_s),
+        "tick_s": tick_s,
+        "clients": timeline.clients,
+        "phases": [phase.text for phase in Phase],
+        "fates": [fate.text for fate in Fate],
+        "thrown": [int(fate) for fate in THROWN_AWAY],
+        "used": np.unique(columns["phase"]).tolist(),
+        "words": words,
+        "blamed": _most_blamed(timeline, blamed_s),
+        "packed": pack_columns(columns, close),
+    }
+    return PackedLanes(entry, len(columns["start"]))
+
+
+def _tick(length_s: float, ticks: int) -> float:
+    """The smallest 1, 2 or 5 times a power of ten of which a run has no more than `ticks`."""
+    if not length_s > 0:
+        return 1.0
+    least = length_s / ticks
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= least)
+
+
+def _blamed_seconds(timeline: Timeline) -> np.ndarray:
+    """Seconds of rounds that each client is to blame for."""
+    mine = timeline.rounds.client >= 0
+    blamed: np.ndarray = np.bincount(
+        timeline.rounds.client[mine], timeline.rounds.cause_s[mine], timeline.clients
+    )
+    return blamed
+
+
+def _most_blamed(timeline: Timeline, blamed_s: np.ndarray) -> list[dict[str, Any]]:
+    mine = timeline.rounds.client[timeline.rounds.client >= 0]
+    rounds = np.bincount(mine, minlength=timeline.clients)
+    order = np.argsort(-blamed_s, kind="stable")[:MOST_BLAMED]
+    return [
+        {"client": int(one), "rounds": int(rounds[one]), "seconds": float(blamed_s[one])}
+        for one in order
+        if rounds[one]
+    ]
+
+
+def _chosen_clients(
+    counts: np.ndarray, speeds: np.ndarray, blamed_s: np.ndarray, most_spans: int
+) -> np.ndarray:
+    """The clients that are drawn, in order of their numbers."""
+    everyone = len(counts)
+    mean = max(counts.sum() / max(everyone, 1), 1.0)
+    room = min(MOST_LANES, max(FEWEST_LANES, int(most_spans / mean)))
+    if everyone <= room:
+        return np.arange(everyone)
+    blamed = np.argsort(-blamed_s, kind="stable")[:MOST_BLAMED]
+    by_speed = np.argsort(np.nan_to_num(speeds, nan=np.inf), kind="stable")
+    even = by_speed[np.linspace(0, everyone - 1, room - len(blamed)).round().astype(int)]
+    return np.unique(np.concatenate([even, blamed]))
+
+
+def _quantised(timeline: Timeline, clients: np.ndarray, tick_s: float) -> dict[str, np.ndarray]:
+    """Spans of some clients with starts in ticks, without those that are shorter than one."""
+    spans = timeline.spans
+    kept = np.zeros(timeline.clients, dtype=bool)
+    kept[clients] = True
+    rows = np.flatnonzero(kept[spans.client])
+    start = np.rint(spans.start[rows] / tick_s).astype(np.int64)
+    client = spans.client[rows]
+    last = np.append(client[1:] != client[:-1], True)[: len(rows)]
+    following = np.append(start[1:], 0)[: len(rows)]
+    following[last] = round(timeline.length_s / tick_s)
+    there = following > start
+    rows, start, client = rows[there], start[there], client[there]
+    return {
+        "start": start,
+        "phase": spans.phase[rows],
+        "fate": spans.used[rows],
+        "lane.spans": np.bincount(client, minlength=timeline.clients)[clients],
+    }

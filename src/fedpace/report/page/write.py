@@ -1,0 +1,47 @@
+"""Writes the page of a report beside its tables."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedpace.core.errors import JournalError
+from fedpace.core.host import write_whole
+from fedpace.core.journal import read
+from fedpace.report.page.details import RunDetails, read_details
+from fedpace.report.page.document import page_data
+from fedpace.report.page.html import page_html
+from fedpace.report.summary import Groups, Summary
+
+PAGE = "report.html"
+
+
+def write_page(
+    groups: Groups,
+    path: Path,
+    targets: Sequence[float],
+    journals: Sequence[Path],
+    title: str | None = None,
+    metric: str | None = None,
+) -> None:
+    """Write the page about runs by label. journals: among them those of the runs."""
+    known = journals_by_run(journals)
+
+    def details(run: Summary) -> RunDetails | None:
+        place = known.get((run.label, run.seed))
+        return None if place is None else read_details(place, run)
+
+    data = page_data(groups, targets, details, title, metric)
+    write_whole(path, page_html(data, data["title"]))
+
+
+def journals_by_run(journals: Sequence[Path]) -> Mapping[tuple[str, int], Path]:
+    """The journals by label and seed, from their first lines; unreadable ones are left out."""
+    found = {}
+    for path in journals:
+        try:
+            header, _ = read(path, unfinished=True)
+        except JournalError:
+            continue
+        label = header.run.get("label")
+        name = label if isinstance(label, str) and label else header.policy
+        found[name, header.context.seed] = path
+    return found

@@ -1,0 +1,94 @@
+import json
+
+import numpy as np
+import pytest
+
+from fedpace.core.journal import JOURNAL
+from fedpace.report.collection import collect_runs, find_journals
+from fedpace.report.page.document import page_data
+from fedpace.report.page.packing import unpack_columns
+from fedpace.report.page.write import PAGE, journals_by_run, write_page
+from fedpace.report.table import measures
+from tests.report.page.conftest import ODD
+from tests.report.page.large import large_details
+
+
+@pytest.fixture(scope="module")
+def data(page):
+    text = page.read_text(encoding="utf-8")
+    return json.loads(text.split('id="data">')[1].split("</script>")[0])
+
+
+def test_labels_seeds_and_metrics_are_those_of_the_runs(data):
+    assert [one["label"] for one in data["labels"]] == ["sync", ODD, "fedbuff"]
+    assert [one["seeds"] for one in data["labels"]] == [[0, 1]] * 3
+    assert [one["name"] for one in data["metrics"]] == ["accuracy", "loss"]
+    assert len(data["runs"]) == len(data["timelines"]) == 6
+    assert all(run["state"] == "finished" and run["version"] for run in data["runs"])
+
+
+def test_the_table_is_the_one_that_the_terminal_shows(data, compared):
+    groups = collect_runs(compared, ("sync",))
+    expected = [[one.header, list(one.cells)] for one in measures(groups, (0.5, 0.7))]
+    assert data["table"] == expected
+
+
+def test_curves_of_every_axis_end_with_the_last_test(data, compared):
+    columns = unpack_columns(data["curves"]["packed"])
+    groups = collect_runs(compared, ("sync",))
+    found = {(one["metric"], one["axis"], one["label"]): one["name"] for one in data["curves"]["list"]}
+    assert {axis for _, axis, _ in found} == {"time", "rounds", "bytes"}
+    runs = groups["sync"]
+    name = found["accuracy", "rounds", 0]
+    assert columns[f"{name}.x"][-1] == 12
+    assert columns[f"{name}.mean"][-1] == pytest.approx(np.mean([run.final() for run in runs]))
+    name = found["accuracy", "time", 0]
+    assert columns[f"{name}.x"][-1] == pytest.approx(max(run.accuracy[-1][0] for run in runs))
+
+
+def test_clients_have_updates_and_samples_an_hour(data, compared):
+    columns = unpack_columns(data["clients"]["packed"])
+    run = collect_runs(compared)["sync"][0]
+    updates = columns["k0.updates_h"][:12].sum() * run.end_s / 3600
+    assert updates == pytest.approx(sum(run.clients_per_round), rel=1e-4)
+    groups = {one["key"]: one["groups"] for one in data["clients"]["measures"]}
+    slow, _, fast = groups["updates_h"][2]
+    assert slow < fast, "fedbuff asks whoever is free"
+    assert {"updates_h", "samples_h", "participation", "depth", "epochs", "steps", "fair"} <= set(
+        groups
+    )
+
+
+def test_shares_of_time_add_up_to_all_of_it(data):
+    for shares in data["time"]["shares"]:
+        assert sum(shares) == pytest.approx(1)
+
+
+def test_only_settings_that_differ_are_marked_so(data):
+    rows = {row["key"]: row for row in data["settings"]}
+    assert rows["policy"]["values"] == ['"sync"', '"timelyfl"', '"fedbuff"']
+    assert not rows["policy"]["same"]
+    assert rows["stop.rounds"]["same"]
+
+
+def test_a_page_without_journals_still_has_its_numbers(compared, tmp_path):
+    groups = collect_runs(compared)
+    write_page(groups, tmp_path / PAGE, (0.5,), [])
+    data = page_data(groups, (0.5,), lambda run: None)
+    assert data["timelines"] == data["repeats"] == data["settings"] == []
+    assert data["time"] is None
+    assert len(data["table"]) > 5
+
+
+def test_journals_are_found_by_label_and_seed(compared, tmp_path):
+    (tmp_path / JOURNAL).write_text("no journal\n")
+    found = journals_by_run([*find_journals(compared), tmp_path / JOURNAL])
+    assert set(found) == {(label, seed) for label in ("sync", "fedbuff", ODD) for seed in (0, 1)}
+
+
+def test_where_all_timelines_do_not_fit_the_first_seeds_are_on_the_page(monkeypatch):
+    monkeypatch.setattr("fedpace.report.page.document.MOST_SPANS", 9_000)
+    details = [large_details(20, 50, seed) for seed in range(3)]
+    data = page_data({"sync": [one.summary for one in details]}, (), lambda run: details[run.seed])
+    assert [one["run"] for one in data["timelines"]] == [0, 1]
+    assert "Timelines of 1 more runs are left out" in data["timelines"][0]["words"][-1]

@@ -1,0 +1,127 @@
+"""The page in a real browser: it loads without a fault, draws, explains, and fits phones."""
+
+import pytest
+
+from tests.report.page.conftest import ODD
+
+WIDTHS = [1280, 360]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_view_shows_without_a_fault_and_fits_the_width(browser, page, width, dark):
+    browser.open(page, width, dark=dark)
+    for view in ("comparison", "timeline", "settings"):
+        browser.run(f"fedpace.turnTo('{view}')")
+        browser.drawn()
+        assert browser.run("document.documentElement.scrollWidth") <= width, view
+    assert browser.faults == []
+    assert browser.requests == [page.absolute().as_uri()]
+    look = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert (look == "rgb(14, 16, 19)") == dark
+
+
+def test_text_of_journals_stays_text(browser, page):
+    browser.open(page)
+    assert browser.run("document.getElementById('title').textContent") == f"Title {ODD}"
+    labels = browser.run("[...document.querySelectorAll('.filter .key')].map((one) => one.textContent)")
+    assert labels == ["sync", ODD, "fedbuff"]
+    assert browser.run("document.querySelectorAll('main b').length") == 0
+
+
+def test_charts_are_drawn_and_the_axis_can_be_chosen(browser, page):
+    browser.open(page, height=4000)
+    browser.wait("!document.querySelector('.chart:not([data-drawn])')")
+    assert browser.run("document.querySelectorAll('.chart').length") >= 5
+    for axis in ("rounds", "bytes", "time"):
+        browser.run(f"document.querySelector('[data-name=axis] [data-value={axis}]').click()")
+        name = "echarts.getInstanceByDom(document.querySelector('.chart')).getOption().xAxis[0].name"
+        assert {"rounds": "rounds", "bytes": "moved", "time": "virtual"}[axis] in browser.run(name)
+    assert browser.faults == []
+
+
+def test_targets_say_whether_seeds_can_tell_labels_apart(browser, page):
+    browser.open(page)
+    verdicts = "[...document.querySelectorAll('.targets .verdict')].map((one) => one.textContent)"
+    found = browser.run(verdicts)
+    assert len(found) == 2
+    assert all(one.split(" ", 1)[1] in ("faster", "slower", "not told apart") for one in found)
+
+
+def test_a_click_on_a_round_explains_it(browser, page):
+    browser.open(page)
+    browser.run("fedpace.turnTo('timeline')")
+    browser.wait("document.querySelector('.lanes canvas').dataset.drawn")
+    browser.click(*browser.run("fedpace.timeline.placeOfRound(3)"))
+    said = browser.run("document.querySelector('.why .sentence').textContent")
+    assert said.startswith("Round 3: ")
+    assert "because of client" in said
+    assert said.endswith("of all client time waited")
+    assert browser.faults == []
+
+
+def test_a_click_on_a_span_names_its_client_and_the_round(browser, page):
+    browser.open(page)
+    browser.run("fedpace.turnTo('timeline')")
+    browser.wait("document.querySelector('.lanes canvas').dataset.drawn")
+    browser.click(
+        *browser.run("fedpace.timeline.placeOfClient(5, 0.4 * fedpace.timeline.lanes().length)")
+    )
+    said = browser.run("[...document.querySelectorAll('.why .sentence')].map((one) => one.textContent)")
+    assert said[0].startswith("Client 5: ")
+    assert said[1].startswith("Round ")
+
+
+def test_the_canvas_has_the_colours_of_the_phases(browser, page):
+    browser.open(page)
+    browser.run("fedpace.turnTo('timeline')")
+    browser.wait("document.querySelector('.lanes canvas').dataset.drawn")
+    browser.drawn()
+    found = browser.run(
+        "(() => { const canvas = document.querySelector('.lanes canvas');"
+        "const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
+        "const seen = new Set();"
+        "for (let i = 0; i < data.length; i += 4) seen.add(`#${[0, 1, 2].map((k) => data[i + k]"
+        ".toString(16).padStart(2, '0')).join('')}`);"
+        "return [2, 3, 5].map((phase) => seen.has(fedpace.phaseColour(phase))); })()"
+    )
+    assert found == [True, True, True]
+
+
+def test_lanes_can_be_sorted_searched_and_zoomed(browser, page):
+    browser.open(page)
+    browser.run("fedpace.turnTo('timeline')")
+    browser.run("document.querySelector('[data-name=sort] [data-value=number]').click()")
+    assert browser.run("[...fedpace.timeline.lanes().order]") == list(range(12))
+    browser.run(
+        "(() => { const box = document.querySelector('input[type=search]'); box.value = '7';"
+        "box.dispatchEvent(new Event('input')); })()"
+    )
+    assert browser.run("fedpace.timeline.view.found") == 7
+    browser.run("document.querySelector('[title=\"Zoom in\"]').click()")
+    assert browser.run("fedpace.timeline.view.to - fedpace.timeline.view.from") == pytest.approx(
+        browser.run("fedpace.timeline.lanes().length") / 2
+    )
+
+
+def test_newer_data_is_shown_in_place_and_choices_stay(browser, page):
+    browser.open(page)
+    browser.run("document.querySelector('[data-name=axis] [data-value=rounds]').click()")
+    browser.run("fedpace.turnTo('timeline')")
+    browser.run("fedpace.timeline.show(1, 2)")
+    data = "const data = JSON.parse(document.getElementById('data').textContent); data.title = 'newer';"
+    browser.run(f"(async () => {{ {data} await fedpace.show(data); }})()")
+    assert browser.run("document.getElementById('title').textContent") == "newer"
+    assert browser.run("fedpace.chosen.axis") == "rounds"
+    assert browser.run("[fedpace.timeline.view.from, fedpace.timeline.view.to]") == [1, 2]
+    assert browser.faults == []
+
+
+def test_the_look_can_be_switched(browser, page):
+    browser.open(page)
+    browser.run("document.getElementById('theme').click()")
+    assert browser.run("document.documentElement.dataset.theme") == "dark"
+    browser.run("document.getElementById('theme').click()")
+    assert browser.run("document.documentElement.dataset.theme") == "light"
+    browser.run("localStorage.clear()")
+    assert browser.faults == []

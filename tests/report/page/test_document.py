@@ -80,6 +80,11 @@ def test_a_page_without_journals_still_has_its_numbers(compared, tmp_path):
     assert len(data["table"]) > 5
 
 
+def test_runs_go_by_the_label_that_they_are_given_under(summary):
+    data = page_data({"mine": [summary(label="sync")]}, (), lambda run: None)
+    assert [one["label"] for one in data["labels"]] == ["mine"]
+
+
 def test_journals_are_found_by_label_and_seed(compared, tmp_path):
     (tmp_path / JOURNAL).write_text("no journal\n")
     found = journals_by_run([*find_journals(compared), tmp_path / JOURNAL])

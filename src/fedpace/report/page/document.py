@@ -41,18 +41,20 @@ def page_data(
     """The document about runs by label; details are asked for one run at a time."""
     chosen = chosen_metric(groups, metric)
     numbers, timelines, headers = ClientNumbers(groups), _Timelines(), dict[str, Header]()
-    runs = [(index, run) for index, label in enumerate(groups) for run in groups[label]]
-    entries = [_run_entry(index, run) for index, run in runs]
+    runs = [
+        (index, rank, run) for index, own in enumerate(groups.values()) for rank, run in enumerate(own)
+    ]
+    entries = [_run_entry(index, run) for index, _, run in runs]
     # The first seed of every label comes first, where there is not room for all.
-    order = sorted(range(len(runs)), key=lambda place: (_rank(groups, runs[place][1]), place))
-    for place in order:
-        found = details(runs[place][1])
+    for place in sorted(range(len(runs)), key=lambda place: (runs[place][1], place)):
+        index, _, run = runs[place]
+        found = details(run)
         if found is not None:
-            headers.setdefault(found.summary.label, found.header)
+            headers.setdefault(list(groups)[index], found.header)
             entries[place]["version"] = found.header.fedpace
-            numbers.add(found)
+            numbers.add(index, found)
             timelines.add(place, found)
-    clocks = sorted({run.clock for _, run in runs})
+    clocks = sorted({run.clock for _, _, run in runs})
     return {
         "format": FORMAT,
         "version": version("fedpace"),
@@ -113,10 +115,6 @@ class _Timelines:
             for entry in entries:
                 entry["words"].append(word)
         return {"timelines": entries}
-
-
-def _rank(groups: Groups, run: Summary) -> int:
-    return [one.seed for one in groups[run.label]].index(run.seed)
 
 
 def _run_entry(index: int, run: Summary) -> dict[str, Any]:

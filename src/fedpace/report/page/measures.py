@@ -52,14 +52,12 @@ class ClientNumbers:
     """Collects the numbers of runs, one after the other, for the page's cards about clients."""
 
     def __init__(self, groups: Groups) -> None:
-        self._places = {label: index for index, label in enumerate(groups)}
         self._rows: list[list[Mapping[str, np.ndarray]]] = [[] for _ in groups]
         self._seconds: list[list[np.ndarray]] = [[] for _ in groups]
         self._count = 0
 
-    def add(self, details: RunDetails) -> None:
-        """Take in a run."""
-        place = self._places[details.summary.label]
+    def add(self, place: int, details: RunDetails) -> None:
+        """Take in a run of the label at this place."""
         there = np.arange(len(details.speeds))
         self._count = max(self._count, len(there))
         columns = {"client": there, "speed": details.speeds, **details.clients}

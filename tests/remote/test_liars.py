@@ -159,7 +159,9 @@ def test_who_fails_every_task_at_once_gets_few_and_is_shut_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("policy", "own"), [("sync", {}), ("timelyfl", {"k": 3}), ("fedbuff", {"k": 3})]
+    ("policy", "own"),
+    # Uniform waits for its clients as DYNAMITE does, and asks for no estimates.
+    [("sync", {}), ("timelyfl", {"k": 3}), ("fedbuff", {"k": 3}), ("uniform", {})],
 )
 def test_a_client_that_hangs_and_says_that_it_lives_fails_its_task_and_the_run_goes_on(
     tmp_path, caplog, policy, own

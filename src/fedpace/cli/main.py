@@ -1,4 +1,4 @@
-"""The command line: `fedpace run | compare | report | replay`, and what there is to choose from:
+"""The command line: `fedpace new | run | compare | report | replay`, and what there is to choose from:
 `policies | tasks | fleets | settings | data`; `plan` answers without a run. `serve | join | status |
 drain | expel | stop | keys` are for real networks.
 """
@@ -14,6 +14,7 @@ from fedpace.cli.federation import drain, expel, join, serve, stop
 from fedpace.cli.help import listing
 from fedpace.cli.help.completion import complete_plugin
 from fedpace.cli.help.examples import add_examples
+from fedpace.cli.new.command import new
 from fedpace.cli.shared import complain
 from fedpace.cli.simulation import StoppedByUser, compare, replay, report, run
 from fedpace.cli.status import StatusCommand, status
@@ -29,7 +30,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(plan.app, name="plan")
 app.add_typer(keys.app, name="keys")
-for command in (run, compare, serve, join, drain, expel, stop, report, replay):
+for command in (new, run, compare, serve, join, drain, expel, stop, report, replay):
     app.command()(command)
 app.command(cls=StatusCommand)(status)
 

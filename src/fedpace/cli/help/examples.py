@@ -3,6 +3,7 @@
 import typer
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
+    "new": ("fedpace new my-study",),
     "run": (
         "fedpace run configs/demo.toml --policy timelyfl --set stop.rounds=50",
         "fedpace run configs/demo.toml --out runs/one --resume",

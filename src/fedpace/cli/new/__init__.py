@@ -1,0 +1,1 @@
+"""`fedpace new`, and the files that it writes."""

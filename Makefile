@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FLOWER := $(VENV)-flower
+DOCS := $(VENV)-docs
 
-.PHONY: help setup demo federation-demo test test-nightly test-flower flower-check test-ray test-lora test-kernels check lint bench proto clean
+.PHONY: help setup demo federation-demo test test-nightly test-flower flower-check test-ray test-lora test-kernels check lint bench proto docs dist check-dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -69,10 +70,30 @@ check: lint flower-check test ## what CI runs
 bench: $(STAMP) ## measure ratios; nothing here is a test
 	$(BIN)/python -m benchmarks
 
+# An environment of its own: nothing else needs mkdocs. It reads the code without importing it.
+$(DOCS)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python tools/site/requirements.py > $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(DOCS)/requirements.txt
+	@touch $@
+
+docs: $(STAMP) $(DOCS)/.installed ## build the documentation as a site that opens from disk: build/site/index.html
+	$(BIN)/python tools/site/commands.py build/reference
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet
+	@echo build/site/index.html
+
+dist: $(STAMP) ## build wheel and sdist into dist/ and check what is in them
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(BIN)/python tools/check_dist.py dist
+
+check-dist: dist ## install the wheel into an empty environment, with all it needs, and run a study from it
+	$(PYTHON) tools/check_dist.py dist --install
+
 proto: ## make the messages' code from federation.proto, by a generator whose code old and new protobuf read
 	$(PYTHON) -m venv $(VENV)/proto
 	$(VENV)/proto/bin/python -m pip install --quiet 'grpcio-tools==1.76.0'
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fedpace/net/federation.proto
 
 clean: ## remove what setup and runs left behind
-	rm -rf $(VENV) $(FLOWER) $(VENV)-ray $(VENV)-lora $(VENV)-kernels runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FLOWER) $(DOCS) $(VENV)-ray $(VENV)-lora $(VENV)-kernels runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

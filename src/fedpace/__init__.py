@@ -1,28 +1,67 @@
 """Federated learning on machines of very different speed: work is fitted to time.
 
-`simulate(config)` runs one policy in virtual time; see `fedpace --help` for the command line.
-Names are imported when they are used, so that `import fedpace` stays cheap.
+    import fedpace
+
+    result = fedpace.simulate("config.toml", policy="timelyfl")
+    result.plot()
+
+`simulate` runs one policy in virtual time, `compare` several with the same seeds; docs/python.md shows
+the rest, and `fedpace --help` the command line. Names are imported when they are used, so that
+`import fedpace` stays cheap.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedpace import metrics
-    from fedpace.core.errors import ConfigError
+    from fedpace.core.errors import ConfigError, FedpaceError, HookError, NothingHappened, StopRun
+    from fedpace.core.policy import Policy
     from fedpace.learn.metrics.metric import Metric
     from fedpace.learn.tasks.task import Task
-    from fedpace.runs.simulate import Result, open_result, simulate
+    from fedpace.runs.config import Config
+    from fedpace.runs.config import load as load_config
+    from fedpace.runs.hooks import RoundInfo
+    from fedpace.runs.results.result import Result, open_result
+    from fedpace.runs.simulate import simulate
 
-__all__ = ["ConfigError", "Metric", "Result", "Task", "metrics", "open_result", "simulate"]
+    __version__: str
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "FedpaceError",
+    "HookError",
+    "Metric",
+    "NothingHappened",
+    "Policy",
+    "Result",
+    "RoundInfo",
+    "StopRun",
+    "Task",
+    "__version__",
+    "load_config",
+    "metrics",
+    "open_result",
+    "simulate",
+]
 
 _HOMES = {
-    "ConfigError": "fedpace.core.errors",
-    "Metric": "fedpace.learn.metrics.metric",
-    "Result": "fedpace.runs.simulate",
-    "Task": "fedpace.learn.tasks.task",
-    "open_result": "fedpace.runs.simulate",
-    "simulate": "fedpace.runs.simulate",
+    "Config": "runs.config",
+    "ConfigError": "core.errors",
+    "FedpaceError": "core.errors",
+    "HookError": "core.errors",
+    "Metric": "learn.metrics.metric",
+    "NothingHappened": "core.errors",
+    "Policy": "core.policy",
+    "Result": "runs.results.result",
+    "RoundInfo": "runs.hooks",
+    "StopRun": "core.errors",
+    "Task": "learn.tasks.task",
+    "load_config": "runs.config:load",
+    "open_result": "runs.results.result",
+    "simulate": "runs.simulate",
 }
+"""Module of each name, below fedpace, and what it is called there where that differs."""
 
 
 def __getattr__(name: str) -> Any:
@@ -30,6 +69,15 @@ def __getattr__(name: str) -> Any:
 
     if name == "metrics":
         return import_module("fedpace.metrics")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fedpace")
     if name not in _HOMES:
         raise AttributeError(f"module 'fedpace' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    module, _, there = _HOMES[name].partition(":")
+    return getattr(import_module(f"fedpace.{module}"), there or name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,9 +4,9 @@ import io
 
 from rich.console import Console
 
-from fedpace.cli.progress import ProgressBars, open_display
 from fedpace.core.evaluation.metric import ACCURACY
 from fedpace.core.run import MetricScore, Standing, StopSettings
+from fedpace.runs.progress.bars import ProgressBars, open_display
 from fedpace.runs.progress.board import ProgressBoard
 from fedpace.runs.progress.lines import ProgressLines
 

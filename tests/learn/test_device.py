@@ -33,10 +33,10 @@ def test_an_unknown_device_is_refused_with_the_known_ones(gpus, name):
 
 def test_without_cuda_the_error_says_why_and_what_to_do(gpus):
     gpus(0, built=None)
-    with pytest.raises(ConfigError, match=r"device is cuda,.* built without CUDA; use --device cpu"):
+    with pytest.raises(ConfigError, match=r"device is cuda,.* built without CUDA; use device='cpu'"):
         open_device("cuda")
     gpus(0)
-    with pytest.raises(ConfigError, match=r"device is cuda:1,.* no GPU is visible; use --device cpu"):
+    with pytest.raises(ConfigError, match=r"device is cuda:1,.* no GPU is visible; use device='cpu'"):
         open_device("cuda:1")
 
 

@@ -56,7 +56,7 @@ def test_a_file_is_no_folder(folder):
 def test_a_folder_with_a_run_is_left_alone_unless_somebody_says_otherwise(folder, complete):
     write(folder, complete)
     before = names(folder)
-    with pytest.raises(ConfigError, match="holds a run already; use --resume, --overwrite"):
+    with pytest.raises(ConfigError, match="holds a run already; use resume=True, overwrite=True"):
         folder.open(HEADER, resume=False, overwrite=False)
     assert names(folder) == before
 

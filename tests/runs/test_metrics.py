@@ -38,7 +38,7 @@ def test_regression_without_accuracy_is_tested_and_shown_by_its_loss():
     assert losses == [value for _, value in result.metric("loss")]
     assert losses[-1] < losses[0] / 4
     assert result.time_to(losses[2]) == result.metric()[2][0]
-    assert result.accuracy == []
+    assert result.summary.accuracy == []
     table = markdown({"sync": [result.summary]}, (losses[2],))
     assert f"loss ≤ {losses[2]:g} (" in table
     assert "best loss | final loss" in table

@@ -145,7 +145,7 @@ def test_constants_are_measured_in_a_warm_up_and_the_journal_says_what_they_are(
 
 def test_a_device_that_is_not_there_is_refused_before_anything_is_written(tmp_path, small, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="use --device cpu"):
+    with pytest.raises(ConfigError, match="use device='cpu'"):
         fedpace.simulate(small, out=tmp_path / "out", device="cuda")
     assert not (tmp_path / "out").exists()
 
@@ -417,7 +417,7 @@ def test_a_policy_that_measures_can_be_stopped_anywhere_and_resumed(tmp_path, sm
 def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path, small):
     fedpace.simulate(small, out=tmp_path)
     before = (tmp_path / "journal.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match="holds a run already; use --resume, --overwrite"):
+    with pytest.raises(ConfigError, match="holds a run already; use resume=True, overwrite=True"):
         fedpace.simulate(small | {"seed": 9}, out=tmp_path)
     assert (tmp_path / "journal.jsonl").read_bytes() == before
     fedpace.simulate(small | {"seed": 9}, out=tmp_path, overwrite=True)

@@ -45,6 +45,17 @@ Device = Annotated[
         metavar="cpu|cuda|cuda:N", help="Where clients train.", autocompletion=complete_device
     ),
 ]
+FLAGS = {
+    "resume=True": "--resume",
+    "overwrite=True": "--overwrite",
+    "anywhere=True": "--anywhere",
+    "device='cpu'": "--device cpu",
+    "policies=['a', 'b']": "--policies a,b",
+    "fewer jobs": "fewer --jobs",
+    "workers=1": "--workers 1",
+    "override '": "--set '",
+}
+"""Words of Python in errors, and the options that mean the same here."""
 DIVERGED = 3
 """Exit status of a single run that has diverged."""
 NOTHING_HAPPENED = 4
@@ -108,8 +119,16 @@ def say_aside(message: str) -> None:
     Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
 
 
+def in_flags(message: str) -> str:
+    """A message of the library with the options of the command line in place of Python's arguments."""
+    for words, flag in FLAGS.items():
+        message = message.replace(words, flag)
+    return message
+
+
 def complain(message: str) -> None:
     """Print an error on stderr; log it where the logs are for programs."""
+    message = in_flags(message)
     if logs_are_json():
         logging.getLogger("fedpace").error("%s", message)
         return

@@ -14,11 +14,11 @@ from typing import Annotated
 import typer
 
 from fedpace.cli import shared
-from fedpace.cli.progress import open_display
 from fedpace.core.errors import ConfigError, FedpaceError, unknown
 from fedpace.core.host import write_whole
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
+from fedpace.runs.progress.bars import open_display
 from fedpace.runs.progress.board import ProgressBoard
 from fedpace.runs.stopping import StoppedBySignal
 
@@ -64,7 +64,7 @@ def run(
     where no update was ever used. Ctrl-C saves the run's state first; --resume goes on, also with a run
     that is over, if stop.rounds or another end is set further off.
     """
-    from fedpace.runs.simulate import simulate
+    from fedpace.runs.simulate import simulate_run
 
     overrides = list(set_ or [])
     if seed is not None:
@@ -78,7 +78,7 @@ def run(
     folder = out or shared.run_folder(settings.name, label, f"seed-{settings.seed}")
     stop = configs.policy_plan(settings, label).stop
     with _running() as board:
-        result = simulate(
+        result = simulate_run(
             settings,
             policy=label,
             out=folder,

@@ -32,6 +32,18 @@ class Diverged(FedpaceError):
     """Training has come to numbers that are not finite: an outcome of the run, which ends with it."""
 
 
+class HookError(FedpaceError):
+    """A hook of the user's has failed; its own exception is the cause."""
+
+
+class StopRun(Exception):
+    """Raised by a hook: the run ends there in good order, and the text is the reason that it gives."""
+
+
+class NothingHappened(UserWarning):
+    """A run ended without an update that was ever used."""
+
+
 class JournalError(FedpaceError):
     """A journal or snapshot on disk is broken or belongs to another run."""
 

@@ -11,7 +11,16 @@ from typing import Annotated, NamedTuple, Protocol
 from fedpace.core.books import Books
 from fedpace.core.budget import Budget
 from fedpace.core.commands import Command
-from fedpace.core.errors import Allowed, Checked, ConfigError, Count, Diverged, PolicyError, Positive
+from fedpace.core.errors import (
+    Allowed,
+    Checked,
+    ConfigError,
+    Count,
+    Diverged,
+    PolicyError,
+    Positive,
+    StopRun,
+)
 from fedpace.core.evaluation.fairness import fairness_of
 from fedpace.core.evaluation.metric import ACCURACY_NAME, LOSS, MetricInfo, find_metric
 from fedpace.core.events import Event
@@ -145,7 +154,10 @@ class Standing(NamedTuple):
 
 
 class Watch(Protocol):
-    """Is told where the run stands after every event, and at its end: progress bars, snapshots."""
+    """Is told where the run stands after every event, and at its end: progress bars, snapshots.
+
+    One that raises StopRun ends the run; all are then told once more, that it is over.
+    """
 
     def __call__(self, standing: Standing, /) -> None: ...
 
@@ -177,6 +189,7 @@ class Run:
         self._budget = session.policy.context.budget
         self._stop = stop.with_an_end(self._budget)
         self._watches = watches
+        self._told_at = 0.0
         self._round = 0
         self._metrics = session.policy.context.metrics
         self._aim = self._find_aim()
@@ -201,6 +214,9 @@ class Run:
             return self._to_end()
         except Diverged as error:
             return self.diverge(error)
+        except StopRun as stop:
+            self._tell(self._told_at, over=True)
+            return self._finish(self._told_at, f"stopped by a hook: {str(stop) or 'no reason given'}")
 
     def diverge(self, error: Diverged) -> str:
         """End the run where it has diverged, in making its next model; the reason."""
@@ -263,6 +279,7 @@ class Run:
 
     def _tell(self, at: float, over: bool) -> None:
         """Tell the watches where the run stands."""
+        self._told_at = at
         used = 1.0 if over else self._used(at) if self._limited else 0.0
         settled = self._world.settled and self._session.broke is None
         # As Standing(...), in half its time.

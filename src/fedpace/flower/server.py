@@ -15,8 +15,8 @@ from fedpace.remote.reports import RunStopped
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config, policy_plan
 from fedpace.runs.folder import RunFolder
+from fedpace.runs.results.result import Result, open_result
 from fedpace.runs.serving import ServedRun
-from fedpace.runs.simulate import Result, open_result
 
 log = logging.getLogger("fedpace.server")
 

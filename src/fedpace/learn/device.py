@@ -30,7 +30,7 @@ def open_device(name: str) -> torch.device:
     if not torch.cuda.is_available():
         reason = "it was built without CUDA" if torch.version.cuda is None else "no GPU is visible"
         raise ConfigError(
-            f"device is {name}, but torch {torch.__version__} cannot use it: {reason}; use --device cpu"
+            f"device is {name}, but torch {torch.__version__} cannot use it: {reason}; use device='cpu'"
         )
     index, count = int(match[1] or 0), torch.cuda.device_count()
     if index >= count:

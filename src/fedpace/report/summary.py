@@ -18,7 +18,7 @@ Track = list[tuple[float, float]]
 """(time or money, value) of tests, in their order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Summary:
     """The numbers of one run. Shares lie in [0, 1]; rounds are of slot "global".
 
@@ -131,6 +131,12 @@ class Summary:
             values_by_round=_tracks([fact.version for fact in tally.evaluations], tally.evaluations),
             values_by_bytes=_tracks(tally.evaluated_bytes(header.context.model), tally.evaluations),
             staleness=dict(sorted(tally.staleness.items())),
+        )
+
+    def __repr__(self) -> str:
+        tested = "" if not self.metric() else f", {self.main.text(self.metric()[-1][1])}"
+        return (
+            f"<Summary of {self.label}, seed {self.seed}: {self.rounds} rounds{tested}; see to_dict()>"
         )
 
     @property

@@ -85,6 +85,8 @@ class Config(Checked):
     compare: CompareSettings = field(default_factory=CompareSettings)
     folder: Path = field(default=Path(), compare=False, metadata=NO_KEY)
     """Where relative paths begin: that of the file, the current one where there was none."""
+    kinds: Mapping[str, type[Any]] = field(default_factory=dict, compare=False, metadata=NO_KEY)
+    """Policies that were given as classes, by the import path that `use` names them with."""
 
     @property
     def client_count(self) -> int:
@@ -118,7 +120,8 @@ def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[
         if tuple(overrides):
             raise ConfigError("overrides need a file or a mapping, not a finished config")
         return source
-    config = build(Config, _with_costs(read(source, overrides)), "")
+    table, kinds = classes_by_path(read(source, overrides))
+    config = replace(build(Config, _with_costs(table), ""), kinds=kinds)
     if not isinstance(source, Mapping):
         config = replace(config, folder=Path(source).absolute().parent)
     for label in config.policies:
@@ -188,9 +191,61 @@ def policy_plan(config: Config, label: str) -> PolicyPlan:
     budget = build(Budget, _merged(config.budget, rest.pop("budget", {})), f"{where}.budget")
     stop = build(StopSettings, _merged(config.stop, rest.pop("stop", {})), f"{where}.stop")
     stop = stop.with_an_end(budget)
-    kind = plugins.load("policies", use)
+    kind = config.kinds.get(use) if isinstance(use, str) else None
+    kind = plugins.load("policies", use) if kind is None else kind
     settings = build(kind.Settings, rest, where)
     return PolicyPlan(label, use, kind, settings, train, server, stop, budget)
+
+
+def classes_by_path(table: Table) -> tuple[Table, dict[str, type[Any]]]:
+    """The table of a config with import paths in place of policy classes, and those classes by them."""
+    kinds: dict[str, type[Any]] = {}
+
+    def path(value: Any) -> Any:
+        if not isinstance(value, type):
+            return value
+        name = f"{value.__module__}:{value.__qualname__}"
+        kinds[name] = plugins.check_kind("policies", name, value)
+        return name
+
+    found = dict(table)
+    if isinstance(found.get("policies"), Mapping):
+        found["policies"] = {
+            label: {**own, "use": path(own["use"])}
+            if isinstance(own, Mapping) and "use" in own
+            else own
+            for label, own in found["policies"].items()
+        }
+    if isinstance(kind := found.get("policy"), type):
+        label = kind.__name__
+        own = found.get("policies", {}).get(label, {})
+        found |= {
+            "policy": label,
+            "policies": {**found.get("policies", {}), label: {**own, "use": path(kind)}},
+        }
+    return found, kinds
+
+
+def with_policies(config: Config, tables: Mapping[str, Any]) -> Config:
+    """The config with more labels. tables: what is in [policies] under each, a class, or a name."""
+    given = {
+        label: dict(one)
+        if isinstance(one, Mapping)
+        else dict(config.policies.get(label, {})) | {"use": one}
+        for label, one in tables.items()
+    }
+    found, kinds = classes_by_path({"policies": given})
+    policies = {**config.policies, **found["policies"]}
+    return replace(config, policies=policies, kinds={**config.kinds, **kinds})
+
+
+def with_policy(config: Config, policy: Any) -> tuple[Config, str]:
+    """The config and the label of one policy: its own where `policy` is None, or that of a class."""
+    if isinstance(policy, type):
+        return with_policies(config, {policy.__name__: policy}), policy.__name__
+    if policy is not None and not isinstance(policy, str):
+        raise ConfigError(f"policy is {policy!r}; give a label, a name, or a class derived from Policy")
+    return config, policy or config.policy
 
 
 def keys(kind: Any) -> "list[Field[Any]]":
@@ -241,7 +296,7 @@ def _read(path: Path) -> Table:
 def _override(table: Table, override: str) -> Table:
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise ConfigError(f"--set {override!r}: write it as key=value, such as stop.rounds=50")
+        raise ConfigError(f"override {override!r}: write it as key=value, such as stop.rounds=50")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -277,7 +332,7 @@ def _with(table: Table, path: list[str], value: Any, override: str) -> Table:
         return table | {key: value}
     inner = table.get(key, {})
     if not isinstance(inner, dict):
-        raise ConfigError(f"--set {override!r}: {key} is a value, not a table")
+        raise ConfigError(f"override {override!r}: {key} is a value, not a table")
     return table | {key: _with(inner, rest, value, override)}
 
 

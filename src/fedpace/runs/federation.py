@@ -41,8 +41,8 @@ from fedpace.runs import plugins
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
 from fedpace.runs.folder import RunFolder
+from fedpace.runs.results.result import Result, open_result
 from fedpace.runs.serving import ServedRun
-from fedpace.runs.simulate import Result, open_result
 from fedpace.runs.stopping import SIGNALS, end_at_once
 
 _KEEPALIVE = (
@@ -109,7 +109,7 @@ def check_exposure(address: str, gate: Gate) -> None:
     if gate.how is None and not is_loopback(host):
         raise ConfigError(
             f"{address} can be reached from other machines, and without keys anybody can take part; "
-            "make keys with `fedpace keys init`, listen on 127.0.0.1, or insist with --anywhere"
+            "make keys with `fedpace keys init`, listen on 127.0.0.1, or insist with anywhere=True"
         )
 
 

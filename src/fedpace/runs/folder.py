@@ -54,7 +54,7 @@ class RunFolder:
         """Refuse a folder that holds a run, finished or not."""
         if self.journal.exists() or self.part.exists():
             raise ConfigError(
-                f"{self.path} holds a run already; use --resume, --overwrite or another folder"
+                f"{self.path} holds a run already; use resume=True, overwrite=True or another folder"
             )
 
     def header(self) -> Header | None:

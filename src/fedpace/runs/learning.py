@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,11 @@ class Learning:
         return self._task.metric_set.infos
 
     def save(self, path: Path, weights: Weights) -> None:
-        """Write a model as a state dict, ready for `model.load_state_dict`.
+        """Write a model as a state dict, ready for `model.load_state_dict`."""
+        files.save(path, self.state_dict(weights))
+
+    def state_dict(self, weights: Weights) -> dict[str, Any]:
+        """A model's tensors by name.
 
         With `weights = "trainable"` without its constants, for `load_state_dict(..., strict=False)`.
         """
@@ -122,7 +127,7 @@ class Learning:
         if self._saved == "trainable":
             constant = {id(state[name]) for name in layout.constants}
             state = {name: value for name, value in state.items() if id(value) not in constant}
-        files.save(path, {name: value.detach().clone() for name, value in state.items()})
+        return {name: value.detach().clone() for name, value in state.items()}
 
     @property
     def digest(self) -> str:

@@ -24,7 +24,11 @@ def load(group: Group, name: Any) -> Any:
     """The plugin class; ConfigError where there is none, or where it is not made as it must be."""
     if not isinstance(name, str):
         raise ConfigError(f"{name!r} names none of the {group}; give a name or an import path")
-    kind = import_path(name) if ":" in name else _installed(group, name)
+    return check_kind(group, name, import_path(name) if ":" in name else _installed(group, name))
+
+
+def check_kind(group: Group, name: str, kind: Any) -> Any:
+    """The plugin class; ConfigError where it is not made as it must be."""
     settings = getattr(kind, "Settings", None)
     if not (isinstance(settings, type) and is_dataclass(settings)):
         raise ConfigError(f"{name!r} has no dataclass Settings; give the class one")

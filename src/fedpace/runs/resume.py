@@ -103,7 +103,7 @@ class RetracedJournal(Journal):
     def differs(self, line: int) -> JournalError:
         return JournalError(
             f"{self._part}, line {line}: the run does not go as it went; resume with the same config "
-            f"and version, or start over with --overwrite"
+            f"and version, or start over with overwrite=True"
         )
 
     def restore(self, models: ModelServer) -> None:

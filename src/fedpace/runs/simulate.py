@@ -1,15 +1,16 @@
 """One run from Python: a config in, a result out. The CLI does nothing that this does not."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpace.core.codec import Message
-from fedpace.core.errors import ConfigError, Count, check, unknown
+from fedpace.core.errors import ConfigError, Count, NothingHappened, check, unknown
 from fedpace.core.host import few_collections
-from fedpace.core.journal import JOURNAL, Header, Journal, Memory, part_path, read
+from fedpace.core.journal import Journal, Memory
+from fedpace.core.policy import Policy
 from fedpace.core.run import Watch
 from fedpace.core.session import Recorder
 from fedpace.report.summary import Summary
@@ -18,6 +19,10 @@ from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
 from fedpace.runs.disk.flushing import JournalFlusher
 from fedpace.runs.folder import RunFolder
+from fedpace.runs.hooks import Hooks, OnEvaluate, OnEvent, OnRound
+from fedpace.runs.progress.choice import open_board
+from fedpace.runs.results.result import JournalView, Result, open_result
+from fedpace.runs.results.weights import FinalWeights
 from fedpace.runs.stopping import StopFlag, StopSignals, StopWatch
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import SimulatedWorld
@@ -28,55 +33,80 @@ if TYPE_CHECKING:
     from fedpace.runs.learning import Learning
 
 
-@dataclass(frozen=True)
-class JournalView:
-    """A run's journal, on disk or in memory: iterate over it for its messages."""
-
-    header: Header
-    path: Path | None
-    _messages: Sequence[Message] = ()
-
-    def __iter__(self) -> Iterator[Message]:
-        if self.path is None:
-            return iter(self._messages)
-        return read(self.path, unfinished=self.path.name != JOURNAL)[1]
-
-
-@dataclass(frozen=True)
-class Result:
-    """The outcome of a run. Times are seconds of its clock, virtual or real."""
-
-    summary: Summary
-    journal: JournalView
-
-    @property
-    def accuracy(self) -> list[tuple[float, float]]:
-        """(time, accuracy) pairs, in order of time; empty for a task that is not tested by it."""
-        return self.summary.accuracy
-
-    def metric(self, name: str | None = None) -> list[tuple[float, float]]:
-        """(time, value) pairs of a metric, in order of time; by default of the task's main one."""
-        return self.summary.metric(name)
-
-    @property
-    def participation(self) -> dict[int, float]:
-        """Client -> share of the rounds that its updates were part of."""
-        return self.summary.participation
-
-    def time_to(self, target: float, metric: str | None = None) -> float | None:
-        """Seconds until a test was first as good as `target`; None if none was.
-
-        metric: what the target is of, by default the task's main one.
-        """
-        return self.summary.time_to(target, metric)
-
-    def money_to(self, target: float, metric: str | None = None) -> float | None:
-        """Money that it took to reach `target`; None if it never did, or nothing costs anything."""
-        return self.summary.money_to(target, metric)
-
-
 def simulate(
     config: Config | Mapping[str, Any] | str | Path,
+    *,
+    task: "Task | None" = None,
+    policy: str | type[Policy[Any]] | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    workers: int = 1,
+    device: str = "cpu",
+    executor: str = "processes",
+    resume: bool = False,
+    overwrite: bool = False,
+    snapshot_every_s: float = 60.0,
+    on_round: OnRound | None = None,
+    on_evaluate: OnEvaluate | None = None,
+    on_event: OnEvent | None = None,
+    progress: bool | None = None,
+    stop: StopFlag | None = None,
+    watches: Iterable[Watch] = (),
+) -> Result:
+    """Run one policy in virtual time.
+
+        result = fedpace.simulate({"clients": 20, "stop": {"rounds": 50}}, task=task, policy="timelyfl")
+        print(result.metrics, result.time_to(0.8))
+
+    config: path of a TOML file, a dict of its keys, or a Config; task: instead of the config's;
+    policy: a label, a name or a class instead of the config's; seed: instead of the config's;
+    out: folder for the journal and the final weights (in memory only, if left out);
+    workers: processes that train (results do not depend on it);
+    device: where they train, cpu, cuda or cuda:N (times do not depend on it, weights by rounding);
+    executor: whose workers those are, processes of this one or a cluster's (ray);
+    resume: go on with what `out` holds, also where it is over and other ends (stop, budget) are further
+    off; overwrite: delete it first; snapshot_every_s: real seconds between snapshots in `out`;
+    on_round, on_evaluate, on_event: are called with a RoundInfo, an Evaluated, or an event, each time;
+    one that raises StopRun ends the run; progress: show it, by default in notebooks and terminals;
+    stop: ends a run on disk when it is set, with a snapshot to go on from, by RunStopped. Ctrl-C and
+    SIGTERM do the same where nobody else handles them, by StoppedBySignal, a KeyboardInterrupt.
+    watches: deprecated, use the hooks.
+    """
+    told = tuple(watches)
+    if told:
+        warnings.warn(
+            "watches= is deprecated; use on_round=, on_evaluate= or on_event=", DeprecationWarning, 2
+        )
+    settings, label = configs.with_policy(configs.load(config), policy)
+    if seed is not None:
+        settings = replace(settings, seed=seed)
+    hooks = Hooks(on_round, on_evaluate, on_event)
+    with open_board(progress) as board:
+        if board is not None:
+            told += (board.watch(label, configs.policy_plan(settings, label).stop),)
+        result = simulate_run(
+            settings,
+            task=task,
+            policy=label,
+            out=out,
+            workers=workers,
+            device=device,
+            executor=executor,
+            resume=resume,
+            overwrite=overwrite,
+            snapshot_every_s=snapshot_every_s,
+            watches=told,
+            stop=stop,
+            hooks=hooks,
+        )
+    if result.summary.nothing is not None:
+        words = f"{label}, seed {settings.seed}: nothing happened: {result.summary.nothing}"
+        warnings.warn(f"{words}; the model is untrained", NothingHappened, 2)
+    return result
+
+
+def simulate_run(
+    config: Config,
     *,
     task: "Task | None" = None,
     policy: str | None = None,
@@ -89,19 +119,10 @@ def simulate(
     snapshot_every_s: float = 60.0,
     watches: Iterable[Watch] = (),
     stop: StopFlag | None = None,
+    hooks: Hooks | None = None,
 ) -> Result:
-    """Run one policy in virtual time.
-
-    task: a task of one's own instead of the config's; policy: a label instead of the config's;
-    out: folder for the journal and the final weights (in memory only, if left out);
-    workers: processes that train (results do not depend on it);
-    device: where they train, cpu, cuda or cuda:N (times do not depend on it, weights by rounding);
-    executor: whose workers those are, processes of this one or a cluster's (ray);
-    resume: go on with what `out` holds, also where it is over and other ends (stop, budget) are further
-    off; overwrite: delete it first.
-    stop: ends a run on disk when it is set, with a snapshot to go on from, by RunStopped. Ctrl-C and
-    SIGTERM do the same where nobody else handles them, by StoppedBySignal, a KeyboardInterrupt.
-    """
+    """Run one policy as `simulate` does, and show nothing. watches: are told where it stands."""
+    hooks = hooks or Hooks()
     check("workers", workers, Count)
     if executor not in ("processes", "ray"):
         raise unknown("executor", executor, ("processes", "ray"))
@@ -113,11 +134,15 @@ def simulate(
         assembly = Assembly.simulated(request, stack)
         trainers = _Workers(workers, executor == "ray", stack)
         if folder is None:
-            return _in_memory(assembly, trainers, tuple(watches))
+            return _in_memory(assembly, trainers, tuple(watches), hooks)
         stack.enter_context(folder)
         if assembly.open_folder():
-            _on_disk(assembly, trainers, tuple(watches), snapshot_every_s, stop)
-    return open_result(folder.path)
+            _on_disk(assembly, trainers, tuple(watches), snapshot_every_s, stop, hooks)
+    found = open_result(folder.path)
+    if assembly.learning is None:
+        return found
+    weights = FinalWeights(assembly.header, folder.weights, task=task, folder=config.folder)
+    return replace(found, _final=weights)
 
 
 def check_device(device: str) -> None:
@@ -126,15 +151,6 @@ def check_device(device: str) -> None:
         from fedpace.learn.device import open_device
 
         open_device(device)
-
-
-def open_result(folder: str | Path) -> Result:
-    """The result of a run; of one that is not over, what it has come to so far."""
-    path = Path(folder) / JOURNAL
-    unfinished = not path.exists() and part_path(path).exists()
-    path = part_path(path) if unfinished else path
-    header, messages = read(path, unfinished)
-    return Result(Summary.of(header, messages), JournalView(header, path))
 
 
 @dataclass(frozen=True)
@@ -154,11 +170,18 @@ class _Workers:
         return learning.models(LazyTraining(executor))
 
 
-def _in_memory(assembly: Assembly, workers: _Workers, watches: tuple[Watch, ...]) -> Result:
-    memory, learning = Memory(), assembly.learning
-    _run(assembly, memory, None if learning is None else workers.models(learning), watches)
-    summary = Summary.of(assembly.header, memory.messages)
-    return Result(summary, JournalView(assembly.header, None, memory.messages))
+def _in_memory(
+    assembly: Assembly, workers: _Workers, watches: tuple[Watch, ...], hooks: Hooks
+) -> Result:
+    memory, learning, request = Memory(), assembly.learning, assembly.request
+    models = None if learning is None else workers.models(learning)
+    _run(assembly, memory, models, watches, hooks)
+    header = assembly.header
+    weights = FinalWeights(header, task=request.task, folder=request.config.folder)
+    if learning is not None and models is not None:
+        weights = replace(weights, state=learning.state_dict(models.weights()))
+    summary = Summary.of(header, memory.messages)
+    return Result(summary, JournalView(header, None, memory.messages), weights)
 
 
 def _on_disk(
@@ -167,6 +190,7 @@ def _on_disk(
     watches: tuple[Watch, ...],
     every_s: float,
     stop: StopFlag | None,
+    hooks: Hooks,
 ) -> None:
     """Run with a journal, snapshots and final weights; an unfinished journal is gone on with."""
     folder, learning = assembly.folder, assembly.learning
@@ -174,31 +198,40 @@ def _on_disk(
         if stop is not None:
             watches = (*watches, StopWatch(StopSignals(), stop, lambda: None))
         with Journal(folder.journal, assembly.header) as timings:
-            _run(assembly, timings, None, (*watches, JournalFlusher(timings)))
+            _run(assembly, timings, None, (*watches, JournalFlusher(timings)), hooks)
         return
     from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots
 
     models, begin = workers.models(learning), Snapshot.find(folder.snapshot)
+    before: tuple[Watch, ...] = ()
     if begin is None:
         journal = Journal(folder.journal, assembly.header)
     else:
         journal = retraced = RetracedJournal(folder.journal, begin.lines, begin)
         retraced.announce([one for one in folder.changes if not one.is_end])
         retraced.restore(models)
-        watches = (lambda standing: retraced.restore(models), *watches)
+        before = (lambda standing: retraced.restore(models),)
+        hooks.retracing = lambda: models.retracing
     workers.stack.callback(journal.close, complete=False)
     snapshots = Snapshots(folder.snapshot, journal, models, every_s)
     with StopSignals() as signals:
         stopping = StopWatch(signals, stop, snapshots.save)
-        _run(assembly, journal, models, (*watches, JournalFlusher(journal), snapshots, stopping))
+        watches = (*watches, JournalFlusher(journal), snapshots, stopping)
+        _run(assembly, journal, models, watches, hooks, before)
     learning.save(folder.weights, models.weights())
     journal.close(complete=True)
     folder.snapshots.keep_newest()
 
 
 def _run(
-    assembly: Assembly, recorder: Recorder, models: "ModelServer | None", watches: tuple[Watch, ...]
+    assembly: Assembly,
+    recorder: Recorder,
+    models: "ModelServer | None",
+    watches: tuple[Watch, ...],
+    hooks: Hooks,
+    first: tuple[Watch, ...] = (),
 ) -> None:
+    """Run to the end. first: watches that are told before hooks."""
     clients = assembly.clients
     if clients is None:
         raise ConfigError("this run is served, not simulated; it has no devices")
@@ -206,6 +239,8 @@ def _run(
     world = SimulatedWorld(
         clients.fleet, clients.samples, profile, models or TimingOnly(), clients.stream
     )
-    run = assembly.run(assembly.session(recorder), world, models, watches)
+    watches = (*first, *((hooks,) if hooks else ()), *watches)
+    run = assembly.run(assembly.session(hooks.tap(recorder)), world, models, watches)
     with few_collections() if models is None else nullcontext():
         run.to_end()
+    hooks.flush()

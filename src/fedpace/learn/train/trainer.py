@@ -6,7 +6,6 @@ from itertools import count, islice
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from fedpace.core.errors import ConfigError, PolicyError
@@ -21,9 +20,10 @@ from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.model.width import ThinModel, slim
 from fedpace.learn.samples.samples import Batch, Samples
 from fedpace.learn.settings import TrainSettings
-from fedpace.learn.tasks.first_pass import make_model, trace
+from fedpace.learn.tasks.first_pass import trace
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.estimate import estimate
+from fedpace.learn.train.final_model import seeded_model
 from fedpace.learn.train.job import Job
 from fedpace.learn.train.optimiser import check_optimiser, effort
 from fedpace.learn.train.profile import ProfileMethod, profile
@@ -81,9 +81,7 @@ class Trainer:
 
     def new_model(self) -> nn.Module:
         """A model as the seed makes it, with all that it draws; torch's generator stays as it is."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(torch_seed(self.seed, "model"))
-            model = make_model(self.task)
+        model = seeded_model(self.task, self.seed)
         if model is self._first:
             raise ConfigError(
                 "the task's model() gives the same model each time, and its weights would be shared; "

@@ -126,4 +126,4 @@ def read_names(path: Path) -> list[str]:
     try:
         return list(json.loads(path.read_text())) if path.exists() else []
     except ValueError as error:
-        raise JournalError(f"{path} is damaged: {error}; start over with --overwrite") from error
+        raise JournalError(f"{path} is damaged: {error}; start over with overwrite=True") from error

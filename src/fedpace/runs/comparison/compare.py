@@ -27,7 +27,8 @@ from fedpace.runs.config import Config, policy_plan
 from fedpace.runs.disk.lock import FolderLock
 from fedpace.runs.folder import RunFolder
 from fedpace.runs.progress.board import ProgressBoard
-from fedpace.runs.simulate import check_device, open_result, simulate
+from fedpace.runs.results.result import open_result
+from fedpace.runs.simulate import check_device, simulate_run
 from fedpace.runs.stopping import SIGNALS, StoppedBySignal, StopSignals
 
 
@@ -51,7 +52,9 @@ def labels(config: Config) -> list[str]:
     """The policies to compare, in order; all that are wrong are found before anything runs."""
     chosen = list(config.compare.policies or config.policies)
     if not chosen:
-        raise ConfigError("there is nothing to compare; set compare.policies or give --policies a,b,c")
+        raise ConfigError(
+            "there is nothing to compare; set compare.policies, or give policies=['a', 'b']"
+        )
     for label in chosen:
         if not re.fullmatch(r"[\w.=-]*\w[\w.=-]*", label):
             raise ConfigError(f"label {label!r} cannot name a folder; use letters, digits and . _ - =")
@@ -159,7 +162,7 @@ def describe_failure(entry: Entry, error: Exception) -> str:
     if isinstance(error, FedpaceError):
         return f"{where}: {error}"
     if isinstance(error, BrokenProcessPool):
-        return f"{where}: its process was killed; go on with fewer --jobs if memory ran out"
+        return f"{where}: its process was killed; go on with fewer jobs if memory ran out"
     return f"{where}: {type(error).__name__}: {error}"
 
 
@@ -262,7 +265,7 @@ def _one(number: int, config: Config, entry: Entry, device: str, resume: bool, o
     if _parent is None:
         raise FedpaceError("this process is no worker")
     reporter = _ProgressReporter(number, _parent)
-    result = simulate(
+    result = simulate_run(
         config,
         policy=entry.label,
         out=entry.folder,

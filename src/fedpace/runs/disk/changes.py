@@ -63,7 +63,7 @@ def differences(path: Path, here: Header) -> list[Difference]:
     if there.format != here.format:
         raise JournalError(
             f"{path}: its format is {there.format}, but this version goes on with format "
-            f"{here.format}; start over with --overwrite or in another folder"
+            f"{here.format}; start over with overwrite=True or in another folder"
         )
     ours, theirs, defaults = _settings(here), _settings(there), _defaults(here)
     with path.open("rb") as file:
@@ -100,19 +100,19 @@ def check_changes(path: Path, header: Header, fixed: Collection[str]) -> list[Di
         free = ["stop.*", *BUDGET_ENDS, "name"]
         free += [f"serve.* without {_TOLD}", "evaluate.*", "clients"] if served else []
         raise JournalError(
-            f"{path}: {named}{more}; resume with the same settings and version (only "
-            f"{', '.join(free)} and a newer patch version may differ), or start over with --overwrite"
+            f"{path}: {named}{more}; resume with the same settings and version (only {', '.join(free)} "
+            "and a newer patch version may differ), or start over with overwrite=True"
         )
     planned = [one for one in ends if one.key in fixed]
     if planned:
         raise JournalError(
             f"{path}: {planned[0]}, and {header.policy} plans with it from the start; "
-            "a run of it cannot be extended so, start over with --overwrite or in another folder"
+            "a run of it cannot be extended so, start over with overwrite=True or in another folder"
         )
     if ends and path.name == JOURNAL and served:
         raise JournalError(
             f"{path}: {ends[0]}, but a served run that is over has let its clients go; "
-            "start over with --overwrite or in another folder"
+            "start over with overwrite=True or in another folder"
         )
     if ends:
         _check_longer(path, header, summarise(path, unfinished=True))
@@ -143,7 +143,7 @@ def _check_longer(path: Path, header: Header, run: Summary) -> None:
     for key, limit, words in passed:
         raise JournalError(
             f"{path}: {key} is {limit} here, but the folder's run has gone {words}; a run can be "
-            "extended, not shortened: use another folder, or start over with --overwrite"
+            "extended, not shortened: use another folder, or start over with overwrite=True"
         )
 
 

@@ -1,0 +1,1 @@
+"""Results of runs and comparisons, for Python and notebooks."""

@@ -50,8 +50,7 @@ def place(tmp_path_factory, clothes):
         text = text.replace(long, short)
     shutil.copytree(ROOT / "configs", folder / "configs")
     (folder / "configs/demo.toml").write_text(text, encoding="utf-8")
-    timing = {"clients": 64, "task": {"kind": "timing"}, "stop": {"rounds": 2}}
-    simulate(timing, policy="timelyfl", out=folder / "runs/demo/timelyfl/seed-0")
+    simulate(folder / "configs/demo.toml", policy="timelyfl", out=folder / "runs/demo/timelyfl/seed-0")
     return folder
 
 

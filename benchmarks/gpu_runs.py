@@ -10,7 +10,6 @@ Parts `whole`, `timely` and `devices` call `fedpace run` and read MNIST and CIFA
 with a journal on disk, less the reading of a config.
 """
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -277,15 +276,25 @@ def whole(model: str, precision: str) -> None:
     )
 
 
-def lines(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
+def messages(out: Path) -> list[Any]:
+    """What the journal of a run has."""
+    from fedpace.core.journal import JOURNAL, read
+
+    return list(read(out / JOURNAL)[1])
+
+
+def accuracies(told: list[Any]) -> list[float]:
+    from fedpace.core.facts import Evaluated
+
+    return [one.accuracy for one in told if isinstance(one, Evaluated)]
 
 
 def trained(out: Path) -> int:
     """Samples that all updates of a run have seen, each as often as it was used."""
-    return sum(
-        one.get("trained") or one["samples"] for one in lines(out) if one.get("event") == "arrived"
-    )
+    from fedpace.core.events import Arrived
+
+    results = (one.result for one in messages(out) if isinstance(one, Arrived))
+    return sum(result.trained or result.samples for result in results)
 
 
 def timely(precision: str, rounds: str = "300") -> None:
@@ -305,12 +314,15 @@ def timely(precision: str, rounds: str = "300") -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         spent = fedpace_run(folder, settings, "cuda")
-        seen = [one["accuracy"] for one in lines(Path(folder) / "out") if "accuracy" in one]
+        seen = accuracies(messages(Path(folder) / "out"))
     print(f"fedpace run, TimelyFL, {precision}: {rounds} rounds in {spent:.0f} s; accuracy {seen[-1]}")
 
 
 def devices() -> None:
     """The same runs on the CPU and on the GPU: what happens when, and accuracy."""
+    from fedpace.core.events import Measured
+    from fedpace.core.facts import Evaluated
+
     for policy in ("timelyfl", "fedbuff", "adel"):
         settings = {
             "clients": 40,
@@ -328,20 +340,16 @@ def devices() -> None:
         for device, options in (("cpu", ("--workers=12",)), ("cuda", ())):
             with tempfile.TemporaryDirectory() as folder:
                 fedpace_run(folder, settings, device, *options)
-                found[device] = lines(Path(folder) / "out")
+                found[device] = messages(Path(folder) / "out")
         told = {
-            name: [one for one in some if "accuracy" not in one and one.get("event") != "measured"]
+            name: [one for one in some if not isinstance(one, Evaluated | Measured)]
             for name, some in found.items()
         }
-        scores = [
-            (one["accuracy"], other["accuracy"])
-            for one, other in zip(found["cpu"], found["cuda"], strict=False)
-            if "accuracy" in one and "accuracy" in other
-        ]
+        scores = list(zip(accuracies(found["cpu"]), accuracies(found["cuda"]), strict=False))
         away = max(abs(one - other) for one, other in scores)
         print(
             f"{policy}: {len(told['cpu'])} lines of the journals, "
-            f"{'equal' if told['cpu'][1:] == told['cuda'][1:] else 'DIFFERENT'}; accuracy at the end "
+            f"{'equal' if told['cpu'] == told['cuda'] else 'DIFFERENT'}; accuracy at the end "
             f"{scores[-1][0]:.4f} on the CPU, {scores[-1][1]:.4f} on the GPU, {away:.4f} away at most",
             flush=True,
         )

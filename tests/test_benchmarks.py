@@ -1,8 +1,14 @@
-"""The gate that benchmarks end with; the figures themselves are no tests."""
+"""The gate that benchmarks end with, and journals as they read them; figures are no tests."""
+
+import shutil
 
 import pytest
-from benchmarks import gate
+from benchmarks import gate, gpu_runs
 from benchmarks.gate import Bound
+
+import fedpace
+from fedpace.core.journal import JOURNAL, part_path
+from tests.remote.driven import load_tool
 
 
 @pytest.mark.parametrize(
@@ -22,3 +28,21 @@ def test_a_figure_is_good_or_short_of_its_aim_or_fails(monkeypatch, bound, good,
 def test_a_gate_without_a_side_is_none():
     with pytest.raises(ValueError, match="one side"):
         Bound(1.0, 1.0)
+
+
+def test_tools_read_todays_journals(tmp_path):
+    config = {"clients": 4, "policy": "sync", "stop": {"rounds": 2}}
+    result = fedpace.simulate(config, out=tmp_path / "run")
+    told = gpu_runs.messages(tmp_path / "run")
+    assert gpu_runs.accuracies(told) == [value for _, value in result.accuracy]
+    assert gpu_runs.trained(tmp_path / "run") == 2 * 12_000  # all of the shipped samples, twice
+    demo, live = load_tool("federation_demo"), tmp_path / "live" / JOURNAL
+    assert demo.evaluations(live) == []
+    live.parent.mkdir()
+    for path in (part_path(live), live):
+        shutil.copy(tmp_path / "run" / JOURNAL, path)
+        with path.open("a") as file:
+            file.write('{"fact":"eval')  # a line that is being written
+        tests = demo.evaluations(live)
+        assert [(one.version, one.accuracy) for one in tests][-1] == (2, result.accuracy[-1][1])
+        path.unlink()

@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from fedpace.core.journal import JOURNAL, part_path
+from fedpace.core.errors import JournalError
+from fedpace.core.facts import Evaluated
+from fedpace.core.journal import JOURNAL, part_path, read
 from fedpace.report.summary import Summary, summarise
 from fedpace.runs.config import load
 
@@ -156,7 +158,7 @@ def run(label: str, keys: Path, tokens: dict[str, str], folder: Path) -> Summary
                 break
             if now - said >= SAY_S:
                 said, last = now, evaluations(journal)[-1]
-                say(f"{label}: {now - began:3.0f} s, round {last['version']}, {last['accuracy']:.1%}")
+                say(f"{label}: {now - began:3.0f} s, round {last.version}, {last.accuracy:.1%}")
             time.sleep(0.2)
         over = time.monotonic() + END_S
         while not crew.over("server", *SLOWER) and time.monotonic() < over:
@@ -174,13 +176,11 @@ def wait(crew: Crew, until: Callable[[], bool], most_s: float) -> None:
         time.sleep(0.2)
 
 
-def evaluations(journal: Path) -> list[dict[str, Any]]:
+def evaluations(journal: Path) -> list[Evaluated]:
     """The tests that a journal has by now, also while it is written or gets its name."""
     for path in (part_path(journal), journal):
-        with suppress(FileNotFoundError):
-            lines = path.read_text().splitlines(keepends=True)
-            tests = [line for line in lines if line.startswith('{"fact":"evaluated"')]
-            return [json.loads(line) for line in tests if line.endswith("\n")]
+        with suppress(JournalError, FileNotFoundError):
+            return [one for one in read(path, unfinished=True)[1] if isinstance(one, Evaluated)]
     return []
 
 

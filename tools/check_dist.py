@@ -72,6 +72,8 @@ def wheel_faults(wheel: Path) -> list[str]:
     faults += [f"{wheel.name} has {name}, which is no file of src" for name in sorted(own - expected)]
     faults += [f"{wheel.name} has {name}" for name in sorted(own) if JUNK.search(name)]
     needed = ["fedpace/py.typed", f"{folder}/entry_points.txt", f"{folder}/licenses/LICENSE"]
+    licences = [name for name in expected if Path(name).name.startswith("LICENSE")]
+    needed += [f"{folder}/licenses/src/{name}" for name in licences]  # of what is not ours
     faults += [f"{wheel.name} has no {name}" for name in needed if name not in names]
     return faults + metadata_faults(wheel.name, text)
 

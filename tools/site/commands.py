@@ -15,7 +15,7 @@ from typer.main import get_command
 from fedpace.cli.main import app
 from fedpace.runs.plugins import Group, names
 
-WIDTH = 100
+WIDTH = 80
 GROUPS: dict[Group, str] = {"policies": "Policies", "tasks": "Tasks", "fleets": "Fleets"}
 
 

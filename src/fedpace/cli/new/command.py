@@ -21,10 +21,10 @@ def new(
         Path, typer.Argument(metavar="FOLDER", help="A folder that is not there yet, or is empty.")
     ],
 ) -> None:
-    """Begin a study: a commented config, a policy and a task of your own, which run as they are.
+    """Begin a study of your own, with files that run as they are.
 
-    It writes README.md, config.toml, my_policy.py and my_task.py. README.md has the commands to go on
-    with; no data is needed, since the task makes its own.
+    It writes config.toml, in which every key has a comment, my_policy.py, a scheduler, my_task.py, a
+    model and data that it makes itself, and README.md, which has the commands to go on with.
     """
     write_starter(folder)
     shared.say(f"{folder} has {', '.join(FILES[:-1])} and {FILES[-1]}. Try it:")

@@ -9,9 +9,9 @@ import pytest
 from tests.net.federation import Federation, Nursery
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """Starts processes quickly; all of a module's."""
+    """Starts processes quickly."""
     made = Nursery()
     yield made
     made.close()

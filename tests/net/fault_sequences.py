@@ -39,14 +39,17 @@ POLICIES: tuple[tuple[str, dict[str, object]], ...] = (
     ("timelyfl", {"k": 2}),
 )
 NAMES = ("near", "other", "far")
-FAULTS_IN_A_ROW = 5
 
 
 class FaultSequence:
-    """A federation of three clients, one of them behind a proxy, and what happens to it."""
+    """A federation of three clients, one of them behind a proxy, and what happens to it.
 
-    def __init__(self, nursery: Nursery, folder: Path, seed: int) -> None:
+    faults: how many kinds of them, one after the other.
+    """
+
+    def __init__(self, nursery: Nursery, folder: Path, seed: int, faults: int = 5) -> None:
         self.draw = random.Random(seed)
+        self.kinds = self.draw.sample(sorted(FAULTS), faults)
         policy, settings = POLICIES[seed % len(POLICIES)]
         self.run = Federation(nursery, folder)
         self.run.configure(policy, 4, 10**6, SERVE, settings)
@@ -57,8 +60,7 @@ class FaultSequence:
             self.server = run.serve()
             self.members = {name: self._member(name) for name in NAMES}
             run.reached(2)
-            kinds = self.draw.sample(sorted(FAULTS), FAULTS_IN_A_ROW)
-            for kind in kinds:
+            for kind in self.kinds:
                 self.done.append(kind)
                 FAULTS[kind](self)
                 time.sleep(self.draw.uniform(0.0, 0.2))
@@ -160,8 +162,7 @@ class FaultSequence:
 
     def _lines(self) -> list[bytes]:
         """Whole lines of the journal."""
-        content = self.run.path.read_bytes()
-        return content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+        return self.run.content().splitlines(keepends=True)
 
     def _flip_snapshot(self) -> int:
         path = self.run.out / "snapshot.pt"

@@ -20,9 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedpace.core.codec import Message
+from fedpace.core.codec import Message, decode
 from fedpace.core.commands import GLOBAL, Aggregate, Cancel, Drop, Probe, Train
-from fedpace.core.errors import JournalError
 from fedpace.core.events import Arrived, Event, Failed, Joined, Left
 from fedpace.core.facts import Fact, Finished
 from fedpace.core.journal import JOURNAL, Header, part_path, read, replay
@@ -120,6 +119,7 @@ class Federation:
         self.port = free_port()
         self.config: dict[str, Any] = {}
         self.children: list[Child] = []
+        self._read, self._messages = b"", list[Message]()
         folder.mkdir(exist_ok=True)
 
     def __enter__(self) -> "Federation":
@@ -230,15 +230,25 @@ class Federation:
         done = self.out / JOURNAL
         return done if done.exists() else part_path(done)
 
+    def content(self) -> bytes:
+        """The journal's bytes so far; a line that is being written is left out."""
+        while True:
+            try:
+                content = self.path.read_bytes()
+                return content[: content.rfind(b"\n") + 1]
+            except FileNotFoundError:  # not there yet, or renamed at this moment
+                if not self.path.exists():
+                    return b""
+
     def messages(self) -> list[Message]:
-        """What is in the journal so far; a line that is being written is left out."""
-        if not self.path.exists() or b"\n" not in self.path.read_bytes():
-            return []
-        found: list[Message] = []
-        with suppress(JournalError):
-            for message in read(self.path)[1]:
-                found.append(message)
-        return found
+        """What is in the journal so far. Lines are read once, however often it is asked."""
+        content = self.content()
+        if not content.startswith(self._read):
+            self._read, self._messages = b"", []
+        lines = content[len(self._read) :].splitlines()
+        found = [decode(line) for line in (lines if self._read else lines[1:])]
+        self._read, self._messages = content, self._messages + found
+        return self._messages
 
     def of(self, kind: type[T]) -> list[T]:
         return [message for message in self.messages() if isinstance(message, kind)]

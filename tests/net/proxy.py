@@ -110,7 +110,7 @@ class Proxy:
         assert task is not None
         self._pumps.add(task)
         self._writers.add(writer)
-        far = None
+        far, both = None, list[asyncio.Task[None]]()
         try:
             if self._is_cut:
                 return
@@ -121,12 +121,13 @@ class Proxy:
                 asyncio.create_task(self._pump("down", there, writer)),
             ]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            for pump in both:
-                pump.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
         except OSError:
             pass
+        except asyncio.CancelledError:  # by the proxy's end; asyncio would report it as an error
+            pass
         finally:
+            for pump in both:
+                pump.cancel()
             self._pumps.discard(task)
             for one in (writer, far):
                 if one is not None:

@@ -9,18 +9,21 @@ import pytest
 
 from tests.net.fault_sequences import FAULTS, FaultSequence
 from tests.net.federation import Nursery
+from tests.sizes import sizes
 
-SEEDS, USUAL = 25, 8
+SEEDS = 25
 
 
-def test_there_are_enough_kinds_of_faults():
+def test_there_are_enough_kinds_of_faults_and_all_of_them_are_drawn(nursery: Nursery, tmp_path: Path):
     assert len(FAULTS) >= 8
+    drawn = [FaultSequence(nursery, tmp_path / str(seed), seed, 3).kinds for seed in range(SEEDS)]
+    assert {kind for kinds in drawn for kind in kinds} == set(FAULTS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(seed, marks=() if seed < USUAL else pytest.mark.nightly) for seed in range(SEEDS)],
-)
-def test_a_run_survives_a_random_sequence_of_faults(nursery: Nursery, tmp_path: Path, seed: int):
-    FaultSequence(nursery, tmp_path / "run", seed).play()
+@sizes("faults", 3, 8)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_run_survives_a_random_sequence_of_faults(
+    nursery: Nursery, tmp_path: Path, seed: int, faults: int
+):
+    FaultSequence(nursery, tmp_path / "run", seed, faults).play()

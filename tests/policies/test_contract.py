@@ -226,7 +226,7 @@ def run(name, options, seed, recorder):
     return chaos
 
 
-@sizes("seeds", range(30), range(30, 240))
+@sizes("seeds", range(15), range(15, 240))
 @pytest.mark.parametrize(("name", "options"), VARIANTS)
 def test_no_sequence_of_events_makes_a_policy_break_the_contract_or_stop_for_ever(name, options, seeds):
     for seed in seeds:

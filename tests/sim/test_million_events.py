@@ -86,7 +86,7 @@ def check(policy, watch):
         assert watch.now - since <= watch.longest_wait_s, f"client {client} is forgotten"
 
 
-@sizes("events", 50_000, 1_000_000)
+@sizes("events", 25_000, 1_000_000)
 def test_many_events_lose_nobody_and_use_every_update_once(events):
     behaviour = Behaviour(
         jitter=0.05,

@@ -104,14 +104,14 @@ def starts(trainer, count=3):
 
 
 def jobs(trainer, depth=None, full_steps=0, batch_size=5, count=12):
-    """Clients of all sizes, some of them more than once, with 2 to 30 steps."""
+    """Clients of all sizes, some of them more than once, with 2 to 12 steps."""
     depth = depth or trainer.layout.depth
     return [
         (
             make_job(
                 number % len(SIZES),
                 100 + number,
-                2 + full_steps + 7 * number % 29,
+                2 + full_steps + 5 * number % 11,
                 full_steps,
                 depth,
                 batch_size,

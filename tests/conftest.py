@@ -1,7 +1,22 @@
+import multiprocessing
+import os
+import sys
+from functools import cache
+from multiprocessing import context, forkserver
+from unittest import mock
+
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
-from fedpace.data.fashion import load_shipped
+from fedpace.data import fashion
+
+# Every worker of pytest has a core: a second thread of torch would only take it from another. The
+# bytecode of fedpace is kept even where the environment says otherwise, for all processes of tests.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+fashion.load_shipped = cache(fashion.load_shipped)  # half a second each; others take it by name later
 
 
 def idx(array):
@@ -13,7 +28,7 @@ def idx(array):
 @pytest.fixture(scope="session")
 def clothes(tmp_path_factory):
     """A folder with 3,600 + 600 of the shipped images, which need no unpacking in every run."""
-    folder, data = tmp_path_factory.mktemp("clothes"), load_shipped()
+    folder, data = tmp_path_factory.mktemp("clothes"), fashion.load_shipped()
     for part, x, y in (
         ("train", data.train_x[:3600], data.train_y[:3600]),
         ("t10k", data.test_x[:600], data.test_y[:600]),
@@ -21,6 +36,27 @@ def clothes(tmp_path_factory):
         (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(x[:, 0]))
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(y))
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers():
+    """Let worker processes be forked from one that has imported torch, which takes four seconds.
+
+    fedpace spawns them, as tests with the fixture `spawned` do, and all commands in their own process.
+    """
+    multiprocessing.set_forkserver_preload(["tests.preloaded"])
+    with mock.patch.dict(context._concrete_contexts, spawn=context.ForkServerContext()):
+        yield
+    for child in multiprocessing.active_children():
+        child.kill()
+    forkserver._forkserver._stop()  # waited for, so that its time counts as the tests'
+
+
+@pytest.fixture
+def spawned():
+    """Start worker processes as fedpace does."""
+    with mock.patch.dict(context._concrete_contexts, spawn=context.SpawnContext()):
+        yield
 
 
 @pytest.fixture
@@ -55,13 +91,25 @@ def small(clothes):
     }
 
 
+def pytest_configure(config):
+    """Draw more examples at night; none has a time limit, as the machine has other things to do."""
+    slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    settings.register_profile("usual", max_examples=50, **slow)
+    settings.register_profile("nightly", max_examples=400, **slow)
+    settings.load_profile("nightly" if "nightly" in config.getoption("markexpr") else "usual")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Slow tests first: one that begins last would keep a single worker busy at the end.
 
-    Tests of nightly size are left out unless `-m` speaks of them.
+    Tests of nightly size are left out unless `-m` speaks of them; what is drawn at random is of both.
     """
     if "nightly" not in config.getoption("markexpr"):
         large = [item for item in items if item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=large)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    for item in items:
+        if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+            item.add_marker("nightly")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

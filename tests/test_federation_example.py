@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import time
 from dataclasses import fields
 from importlib import util
@@ -15,37 +14,27 @@ from fedpace.core.journal import JOURNAL
 from fedpace.remote.settings import ServeSettings
 from fedpace.runs.config import load
 from fedpace.runs.simulate import open_result
-from tests.cli.command import COMMAND, fedpace, succeeded
+from tests.cli.command import Begun, fedpace, succeeded
 
 ROOT = Path(__file__).parent.parent
-
-
-def said(path):
-    return path.read_text() if path.exists() else ""
 
 
 @pytest.fixture
 def start(tmp_path):
     """Starts a command of fedpace, its output in a file of that name; ends what is left."""
-    processes = []
+    begun = []
 
     def begin(name, *words):
-        with (tmp_path / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [*COMMAND, *map(str, words)], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
-            )
-        processes.append(process)
-        return process
+        begun.append(Begun(ROOT, *words, log=tmp_path / f"{name}.log"))
+        return begun[-1]
 
     yield begin
-    for process in processes:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
+    for one in begun:
+        one.end()
 
 
 def test_two_clients_join_with_tokens_and_the_examples_data_and_train_a_model(tmp_path, start):
-    keys, out, log = tmp_path / "keys", tmp_path / "out", tmp_path / "server.log"
+    keys, out = tmp_path / "keys", tmp_path / "out"
     names = ("client-0", "client-1")
     succeeded(fedpace(tmp_path, "keys", "init", "--keys", str(keys)))
     printed = succeeded(fedpace(tmp_path, "keys", "invite", *names, "--keys", str(keys)))
@@ -55,10 +44,10 @@ def test_two_clients_join_with_tokens_and_the_examples_data_and_train_a_model(tm
         *("serve", "configs/federation.toml", "--policy", "sync", "--listen", "127.0.0.1:0"),
         *("--keys", keys, "--out", out, "--set", "clients=2", "--set", "stop.rounds=2"),
     )
-    until = time.monotonic() + 60
-    while not (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", said(log))):
-        assert server.poll() is None, said(log)
-        assert time.monotonic() < until, said(log)
+    until = time.monotonic() + 120
+    while not (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", server.said)):
+        assert server.returncode is None, server.said
+        assert time.monotonic() < until, server.said
         time.sleep(0.05)
     clients = {
         name: start(
@@ -68,12 +57,12 @@ def test_two_clients_join_with_tokens_and_the_examples_data_and_train_a_model(tm
         )
         for name in names
     }
-    for name, process in {"server": server, **clients}.items():
-        assert process.wait(120) == 0, said(tmp_path / f"{name}.log")
+    for process in (server, *clients.values()):
+        assert process.ended() == 0, process.said
     assert not list((keys / "clients").iterdir())
-    for name in clients:
-        assert "over: 2 rounds are over" in said(tmp_path / f"{name}.log")
-        assert f"{name} has joined with 2000 samples" in said(log)
+    for name, client in clients.items():
+        assert "over: 2 rounds are over" in client.said
+        assert f"{name} has joined with 2000 samples" in server.said
     summary = open_result(out).summary
     assert summary.clients_per_round == [2, 2]
     assert summary.final_accuracy > 0.3

@@ -3,13 +3,14 @@
 import json
 import os
 import signal
-import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
-from tests.cli.command import COMMAND, fedpace, succeeded
+from fedpace.runs.simulate import simulate
+from tests.cli.command import Begun, fedpace, succeeded
 from tests.sim.test_resume import assert_same
 
 FAILING = """
@@ -29,23 +30,29 @@ class Killed(Policy):
 LONG = ("--set", "stop.rounds=100000", "--set", "evaluate.every_rounds=100")
 
 
-def begin(folder, *arguments):
-    """A command in a process group of its own, as a shell begins it."""
-    return subprocess.Popen(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+@pytest.fixture
+def begin(folder):
+    """Begins a command in a process group of its own; ends what is left of it."""
+    begun = []
+
+    def start(*arguments, **how):
+        begun.append(Begun(folder, *arguments, log=folder / "said.txt", **how))
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        one.end()
+
+
+def wait_until(there, within_s=120):
+    deadline = time.monotonic() + within_s
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def wait_for(paths):
-    deadline = time.monotonic() + 90
-    while not all(path.exists() for path in paths):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: all(path.exists() for path in paths))
     time.sleep(0.2)
 
 
@@ -54,13 +61,13 @@ def rounds_of(folder):
     return sum(line.startswith('{"command":"aggregate"') for line in lines)
 
 
-def test_ctrl_c_before_the_first_snapshot_loses_nothing(folder):
+def test_ctrl_c_before_the_first_snapshot_loses_nothing(folder, begin):
     arguments = ("run", "config.toml", *LONG, "--snapshot-every", "100000")
-    process = begin(folder, *arguments, "--out", "long")
+    process = begin(*arguments, "--out", "long")
     wait_for([folder / "long/journal.jsonl.part"])
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.ended() == 130
+    errors = process.said
     assert "fedpace: stopped by SIGINT at round " in errors
     assert "; go on with: fedpace run config.toml --set stop.rounds=100000" in errors
     assert errors.rstrip().endswith("--out long --resume")
@@ -74,39 +81,35 @@ def test_ctrl_c_before_the_first_snapshot_loses_nothing(folder):
     assert_same(folder / "whole", folder / "long")
 
 
-def test_a_second_signal_ends_it_at_once(folder):
-    script = (
-        "import sys, time, fedpace\n"
-        "def watch(standing):\n"
-        "    if standing.round == 2:\n"
-        "        open('there', 'w').close()\n"
-        "        time.sleep(600)\n"
-        "fedpace.simulate('config.toml', out='out', watches=(watch,))\n"
-    )
-    command = [
-        COMMAND[0],
-        "-c",
-        "import signal\nsignal.signal(2, signal.default_int_handler)\n" + script,
-    ]
-    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+def sleep_in_round_2():
+    """A run that is busy when the signals come."""
+
+    def watch(standing):
+        if standing.round == 2:
+            Path("there").touch()
+            time.sleep(600)
+
+    simulate("config.toml", out="out", watches=(watch,))
+
+
+def test_a_second_signal_ends_it_at_once(folder, begin):
+    process = begin(call=sleep_in_round_2)
     wait_for([folder / "there"])
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    assert process.poll() is None
+    wait_until(lambda: "once more to end at once" in process.said)
+    assert process.returncode is None
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
-    assert process.returncode == 130
-    assert "once more to end at once" in errors
+    assert process.ended() == 130
 
 
-def test_a_stopped_comparison_saves_every_run_under_way_and_goes_on(folder):
+def test_a_stopped_comparison_saves_every_run_under_way_and_goes_on(folder, begin):
     arguments = ("compare", "config.toml", "--seeds", "1", "--jobs", "2", "--out", "all")
-    process = begin(folder, *arguments, *LONG)
+    process = begin(*arguments, *LONG)
     runs = [folder / "all" / label / "seed-0" for label in ("timelyfl", "sync")]
     wait_for([run / "journal.jsonl.part" for run in runs])
     os.killpg(process.pid, signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 143, errors
+    assert process.ended() == 143, process.said
+    errors = process.said
     assert "stopped by SIGTERM with 0 of 2 runs finished; go on with: fedpace compare" in errors
     assert "Traceback" not in errors
     assert all((run / "snapshot.pt").exists() for run in runs)

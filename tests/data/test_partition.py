@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpace.core.errors import ConfigError
@@ -22,7 +22,6 @@ def mixes(shares: list[np.ndarray]) -> np.ndarray:
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 10**9),
 )
-@settings(max_examples=300, deadline=None)
 def test_all_samples_are_given_once_and_every_client_gets_the_minimum(
     labels: np.ndarray, data: st.DataObject, alpha: float, kind: str, seed: int
 ) -> None:

@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpace.core.commands import Probe, Train, Work
@@ -48,7 +48,6 @@ def test_a_report_is_read_as_what_it_is():
     assert read_report(to_json(failure)) == failure
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_changed_message_is_refused_or_is_another_one(draw):
     text = to_json(draw.draw(st.sampled_from([ORDER, REPORT])))

@@ -10,7 +10,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
@@ -50,7 +50,6 @@ def file(*arrays, data: bytes = b"", head: bytes | None = None) -> bytes:
     return struct.pack("<Q", len(head)) + head + data
 
 
-@settings(max_examples=300, deadline=None)
 @given(FILES)
 def test_arrays_come_back_as_they_were(arrays):
     data = pack(arrays)
@@ -63,7 +62,6 @@ def test_arrays_come_back_as_they_were(arrays):
         assert not found[name].flags.writeable
 
 
-@settings(max_examples=400, deadline=None)
 @given(FILES, st.data())
 def test_a_changed_file_is_refused_or_is_another_one(arrays, draw):
     data = bytearray(pack(arrays))
@@ -85,7 +83,6 @@ def test_a_changed_file_is_refused_or_is_another_one(arrays, draw):
     assert sum(array.nbytes for array in found.values()) <= len(data)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300), st.booleans())
 def test_any_head_is_refused_or_read(head, padded):
     with_head = file(head=b"{" + head)
@@ -95,7 +92,6 @@ def test_any_head_is_refused_or_read(head, padded):
         return
 
 
-@settings(deadline=None)
 @given(FILES, st.data())
 def test_no_beginning_of_a_file_is_a_file(arrays, draw):
     data = pack(arrays)
@@ -167,7 +163,6 @@ def test_what_is_wrong_with_a_file_is_said(data, why):
     assert why in str(error.value)
 
 
-@settings(max_examples=200, deadline=None)
 @given(FILES)
 def test_safetensors_reads_what_is_packed_and_what_it_writes_is_read(arrays):
     for found in (load(pack(arrays)), unpack(save(arrays), MOST)):
@@ -178,7 +173,6 @@ def test_safetensors_reads_what_is_packed_and_what_it_writes_is_read(arrays):
             assert found[name].tobytes() == array.tobytes()
 
 
-@settings(max_examples=400, deadline=None)
 @given(FILES.filter(bool), st.data())
 def test_a_head_that_is_taken_says_the_same_to_safetensors(arrays, draw):
     data = bytearray(pack(arrays))

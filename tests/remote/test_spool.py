@@ -55,7 +55,7 @@ def test_pieces_become_a_file(spool):
     assert spool.finish(7) == path
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(min_size=1, max_size=500), st.lists(st.integers(1, 200), max_size=8), st.data())
 def test_any_pieces_and_any_restarts_end_in_the_same_file(tmp_path_factory, data, lengths, draw):
     folder = tmp_path_factory.mktemp("spool")

@@ -1,10 +1,6 @@
 """Killed at any moment and resumed, a run gives the journal and weights of one that was not."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
+import multiprocessing
 import time
 
 import pytest
@@ -17,11 +13,6 @@ from fedpace.core.events import Arrived, Failed
 from fedpace.core.policy import Policy
 from fedpace.runs import plugins
 
-RUN = """
-import json, sys, fedpace
-config, out = json.loads(sys.argv[1]), sys.argv[2]
-fedpace.simulate(config, out=out, resume=True, snapshot_every_s=0.0)
-"""
 ADAM = ("timelyfl", "fedasync", "fedcompass")
 NIGHTLY = pytest.mark.nightly
 
@@ -133,21 +124,26 @@ def test_a_run_of_stopped_passes_and_varying_layers_resumes_as_if_nothing_had_ha
     assert_same(tmp_path / "whole", out)
 
 
+def go_on(config, out):
+    fedpace.simulate(config, out=out, resume=True, snapshot_every_s=0.0)
+
+
 def test_killed_by_the_system_and_resumed_it_ends_as_if_nothing_had_happened(tmp_path, small):
     small |= {"stop": {"rounds": 12}}
     fedpace.simulate(small, out=tmp_path / "whole")
     out = tmp_path / "killed"
-    command = [sys.executable, "-c", RUN, json.dumps(small), str(out)]
+    context = multiprocessing.get_context("spawn")
     for delay in (0.0, 0.1, 0.3):
-        process = subprocess.Popen(command)
+        process = context.Process(target=go_on, args=(small, out))
+        process.start()
         deadline = time.monotonic() + 60
-        while not (out / "snapshot.pt").exists() and process.poll() is None:
+        while not (out / "snapshot.pt").exists() and process.exitcode is None:
             assert time.monotonic() < deadline, "the run took no snapshot"
             time.sleep(0.01)
         time.sleep(delay)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run(command, check=True, timeout=120)
+        process.kill()
+        process.join()
+    go_on(small, out)
     assert_same(tmp_path / "whole", out)
 
 

@@ -64,7 +64,7 @@ def oracle(updates, weights, rule, missing, kind):
     return result
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     parts=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 20)), min_size=1, max_size=5),
     rule=st.sampled_from(["mean", "sum"]),

@@ -57,7 +57,7 @@ def total(holders):
     return sum(weight for _, weight, _ in holders)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     cuts=st.lists(
         st.one_of(

@@ -1,0 +1,13 @@
+"""What worker processes import late, imported once in the process that they are forked from."""
+
+import torch
+
+import fedpace.learn.many.stacks.stacked
+import fedpace.learn.many.worker
+import fedpace.runs.comparison.compare
+import fedpace.runs.learning  # noqa: F401
+
+torch.set_num_threads(1)
+param = torch.nn.Parameter(torch.zeros(1))
+param.grad = torch.zeros(1)
+torch.optim.SGD([param], lr=0.1).step()  # imports half a compiler

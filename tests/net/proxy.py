@@ -33,12 +33,12 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(10)
+        self._thread.join(60)
 
     @property
     def address(self) -> str:
@@ -72,7 +72,7 @@ class Proxy:
         async def do() -> None:
             what()
 
-        asyncio.run_coroutine_threadsafe(do(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(do(), self._loop).result(60)
 
     def _main(self) -> None:
         asyncio.run(self._serve())
@@ -87,9 +87,16 @@ class Proxy:
         await self._end.wait()
         server.close()
         self._cut()
+        await self._turns()  # whoever was let in at this moment gets to `_accept`, and out again
         for pump in list(self._pumps):
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+        await self._turns()  # sockets are closed a turn after their transports
+
+    @staticmethod
+    async def _turns() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
 
     def _cut(self) -> None:
         self._is_cut = True

@@ -61,6 +61,7 @@ from tests.net.mallory import Mallory, Raw
 from tests.net.rig import LONG_S, SAMPLES, Sleeper, digest, serving, settings, update
 from tests.net.test_parity import CALM, Machines, decide
 from tests.policies.test_contract import VARIANTS
+from tests.sizes import sizes
 
 SERVE = {
     "wait_for": 2,
@@ -174,7 +175,7 @@ def played(site, play):
 # Straight at the handlers
 
 
-@pytest.mark.parametrize("seed", range(2))
+@sizes("seed", 0, 1)
 def test_no_report_of_a_client_does_any_harm(seed, undisturbed, tmp_path):
     draw, cases = random.Random(seed), 1000
 
@@ -190,7 +191,7 @@ def test_no_report_of_a_client_does_any_harm(seed, undisturbed, tmp_path):
         assert mallory.orders > mallory.refused
 
 
-@pytest.mark.parametrize("seed", range(2))
+@sizes("seed", 0, 1)
 def test_no_file_that_is_no_update_is_taken_for_one(seed, undisturbed, tmp_path):
     draw, cases = random.Random(seed), 300
 
@@ -236,7 +237,7 @@ def test_no_update_counts_of_which_is_told_what_cannot_be(undisturbed, tmp_path)
         played(site, play(Mallory(site.server)))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@sizes("seed", 0, 1)
 def test_reading_array_files_fails_in_one_way_only(seed):
     draw = random.Random(100 + seed)
     for data in islice(files(draw), 2000):
@@ -244,7 +245,7 @@ def test_reading_array_files_fails_in_one_way_only(seed):
             arrays_to_update(arrays.unpack(data, 1 << 20))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@sizes("seed", 0, 1)
 def test_no_transfer_does_any_harm_cut_repeated_and_out_of_order(seed, undisturbed, tmp_path):
     draw, cases = random.Random(seed), 800
 
@@ -338,7 +339,7 @@ def test_no_profile_that_cannot_be_gets_to_a_policy(tmp_path):
     replay_all(part_path(tmp_path / JOURNAL))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@sizes("seed", 0, 1)
 def test_nobody_joins_who_cannot_be(seed, undisturbed, tmp_path):
     draw, cases = random.Random(seed), 300
 
@@ -489,7 +490,7 @@ def test_a_timer_can_be_as_far_away_as_numbers_go(tmp_path):
 # Through gRPC
 
 
-@pytest.mark.parametrize("seed", range(2))
+@sizes("seed", 0, 1)
 def test_no_bytes_do_any_harm(seed, undisturbed, tmp_path):
     draw, cases = random.Random(seed), 1000
     ends = {name: set() for name in KINDS}

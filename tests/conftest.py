@@ -44,6 +44,9 @@ def _forked_workers():
 
     fedpace spawns them, as tests with the fixture `spawned` do, and all commands in their own process.
     """
+    if sys.platform != "linux":  # others may not fork what has imported so much
+        yield
+        return
     multiprocessing.set_forkserver_preload(["tests.preloaded"])
     with mock.patch.dict(context._concrete_contexts, spawn=context.ForkServerContext()):
         yield

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FLOWER := $(VENV)-flower
 DOCS := $(VENV)-docs
 
-.PHONY: help setup demo federation-demo test test-nightly test-flower flower-check test-ray test-lora test-kernels check lint bench proto docs dist check-dist clean
+.PHONY: help setup demo federation-demo test test-nightly test-flower flower-check test-ray test-lora test-trackers test-kernels check lint bench proto docs dist check-dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -54,6 +54,11 @@ test-lora: ## the example with transformers and peft, in an environment of its o
 	$(VENV)-lora/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,lora]'
 	$(VENV)-lora/bin/python -m pytest tests/test_lora_example.py
 
+test-trackers: ## what TensorBoard, MLflow and W&B read back, in an environment of their own
+	$(PYTHON) -m venv $(VENV)-trackers
+	$(VENV)-trackers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,tensorboard,mlflow,wandb]'
+	$(VENV)-trackers/bin/python -m pytest tests/report/trackers tests/runs/test_tracking.py tests/cli/test_export.py
+
 test-kernels: ## the kernels for GPUs in Triton's interpreter, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-kernels
 	$(VENV)-kernels/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' triton
@@ -96,4 +101,4 @@ proto: ## make the messages' code from federation.proto, by a generator whose co
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fedpace/net/federation.proto
 
 clean: ## remove what setup and runs left behind
-	rm -rf $(VENV) $(FLOWER) $(DOCS) $(VENV)-ray $(VENV)-lora $(VENV)-kernels runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FLOWER) $(DOCS) $(VENV)-ray $(VENV)-lora $(VENV)-trackers $(VENV)-kernels runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

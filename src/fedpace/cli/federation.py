@@ -1,6 +1,7 @@
 """`fedpace serve | join | drain | expel | stop`: a federation over a network."""
 
 import asyncio
+import json
 import math
 import sys
 from pathlib import Path
@@ -70,16 +71,21 @@ def serve(
     ] = None,
     log: LogFormat = "text",
     verbose: Verbose = False,
+    track: shared.TrackTo = None,
     set_: shared.Set = None,
 ) -> None:
     """Train over a network: wait for clients, then run a policy."""
     set_up_logs(log, verbose)
-    settings = shared.load_config(config, set_ or [])
+    overrides = list(set_ or [])
+    if track is not None:
+        overrides.append(f"track.to={json.dumps(track)}")
+    settings = shared.load_config(config, overrides)
     label = policy or settings.policy
     folder = out or shared.run_folder(settings.name, label, "served")
     with needs_extra("net"):
         from fedpace.runs import federation
     gate = _gate(keys, auth, insecure)
+    shared.say_trackers(settings, folder)
     result = federation.serve(
         settings,
         listen,

@@ -1,6 +1,6 @@
-"""The command line: `fedpace new | run | compare | report | replay`, and what there is to choose from:
-`policies | tasks | fleets | settings | data`; `plan` answers without a run. `serve | join | status |
-drain | expel | stop | keys` are for real networks.
+"""The command line: `fedpace new | run | compare | report | export | replay`, and what there is to
+choose from: `policies | tasks | fleets | settings | data`; `plan` answers without a run. `serve | join
+| status | drain | expel | stop | keys` are for real networks.
 """
 
 import sys
@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedpace.cli import data, keys, plan
+from fedpace.cli.export import export
 from fedpace.cli.federation import drain, expel, join, serve, stop
 from fedpace.cli.help import listing
 from fedpace.cli.help.completion import complete_plugin
@@ -30,7 +31,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(plan.app, name="plan")
 app.add_typer(keys.app, name="keys")
-for command in (new, run, compare, serve, join, drain, expel, stop, report, replay):
+for command in (new, run, compare, serve, join, drain, expel, stop, report, export, replay):
     app.command()(command)
 app.command(cls=StatusCommand)(status)
 

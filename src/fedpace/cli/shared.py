@@ -16,8 +16,10 @@ from fedpace.cli.help.completion import (
     complete_policy,
 )
 from fedpace.report.summary import Summary
+from fedpace.report.trackers.settings import check_installed, find_place
 from fedpace.runs import config as configs
 from fedpace.runs.logs import logs_are_json
+from fedpace.runs.paths import resolve_paths
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The run's configuration.")]
 Set = Annotated[
@@ -43,6 +45,14 @@ Device = Annotated[
     str,
     typer.Option(
         metavar="cpu|cuda|cuda:N", help="Where clients train.", autocompletion=complete_device
+    ),
+]
+TrackTo = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER",
+        help="Same as --set track.to=TRACKER: show it meanwhile in tensorboard, mlflow or wandb.",
     ),
 ]
 FLAGS = {
@@ -89,6 +99,14 @@ def show_report(
     from fedpace.report.collection import write_report
 
     write_report(groups, folder, targets, Console(), title, metric, cells)
+
+
+def say_trackers(config: configs.Config, folder: Path) -> None:
+    """Say on stderr where a run can be seen in trackers while it goes on."""
+    settings = resolve_paths(config.track, config.folder)
+    check_installed(settings.trackers)
+    for tracker in settings.trackers:
+        say_aside(f"{tracker}: see it with: {find_place(tracker, settings, folder).look}")
 
 
 def end_if_diverged(run: Summary) -> None:

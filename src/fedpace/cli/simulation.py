@@ -56,6 +56,7 @@ def run(
     resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
     snapshot_every: Annotated[float, typer.Option(help="Real seconds between snapshots.")] = 60.0,
+    track: shared.TrackTo = None,
     set_: shared.Set = None,
 ) -> None:
     """Simulate one policy.
@@ -73,10 +74,13 @@ def run(
         overrides.append("timing_only=true")
     if together is not None:
         overrides.append(f"train.together={json.dumps(together)}")
+    if track is not None:
+        overrides.append(f"track.to={json.dumps(track)}")
     settings = shared.load_config(config, overrides)
     label = policy or settings.policy
     folder = out or shared.run_folder(settings.name, label, f"seed-{settings.seed}")
     stop = configs.policy_plan(settings, label).stop
+    shared.say_trackers(settings, folder)
     with _running() as board:
         result = simulate_run(
             settings,
@@ -108,6 +112,7 @@ def compare(
     together: Together = None,
     resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
+    track: shared.TrackTo = None,
     set_: shared.Set = None,
 ) -> None:
     """Simulate several policies on the same data, fleet and seeds.
@@ -129,8 +134,11 @@ def compare(
         overrides.append(f"compare.seeds={seeds}")
     if together is not None:
         overrides.append(f"train.together={json.dumps(together)}")
+    if track is not None:
+        overrides.append(f"track.to={json.dumps(track)}")
     settings, cells = expand_grid(shared.load_config(config, overrides))
     folder = out or shared.run_folder(settings.name)
+    shared.say_trackers(settings, folder)
     with _running() as board:
         found = run_all(
             settings,

@@ -44,6 +44,8 @@ class Tally:
         self.clients_per_round: list[int] = []
         self.rounds_of: dict[int, int] = {}
         """Rounds that each client took part in, for everyone who ever joined."""
+        self.participations = 0
+        """Their sum."""
         self.tasks = self.arrived = self.failed = self.dropped = self.unfinished = self.up_bytes = 0
         self.cancelled: Counter[str] = Counter()
         self.aggregated = self.depth = 0
@@ -73,6 +75,16 @@ class Tally:
             self.books.ledger.pay(message)
             self._most_spent = max(self._most_spent, self.books.ledger.spent)
             self._command(message)
+
+    @property
+    def online(self) -> int:
+        """Clients that are there now."""
+        return len(self._online_since)
+
+    @property
+    def at_work(self) -> int:
+        """Clients that have a task now."""
+        return len(self._busy_since)
 
     def seconds(self) -> tuple[float, float]:
         """Busy and online client-seconds; what is open or online counts until the end.
@@ -208,6 +220,7 @@ class Tally:
         self.clients_per_round.append(len(updates))
         for client in {update.command.client for update in updates}:
             self.rounds_of[client] += 1
+            self.participations += 1
 
     def _error(self, problem: str) -> JournalError:
         # Line 1 is the header, so message n stands on line n + 1.

@@ -21,6 +21,7 @@ from fedpace.data.partition import PartitionSettings
 from fedpace.data.streams import StreamSettings
 from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.remote.settings import ServeSettings
+from fedpace.report.trackers.settings import TrackSettings
 from fedpace.runs import plugins
 from fedpace.runs.paths import resolve_paths
 
@@ -83,6 +84,7 @@ class Config(Checked):
     budget: Budget = field(default_factory=Budget)
     serve: ServeSettings = field(default_factory=ServeSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
+    track: TrackSettings = field(default_factory=TrackSettings)
     folder: Path = field(default=Path(), compare=False, metadata=NO_KEY)
     """Where relative paths begin: that of the file, the current one where there was none."""
     kinds: Mapping[str, type[Any]] = field(default_factory=dict, compare=False, metadata=NO_KEY)

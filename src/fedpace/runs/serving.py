@@ -22,6 +22,7 @@ from fedpace.runs.assembly import Assembly
 from fedpace.runs.disk.generations import KEPT
 from fedpace.runs.progress.served import ProgressLog
 from fedpace.runs.resume import RetracedJournal, Snapshot, Snapshots, Unfinished, count_lines, retrace
+from fedpace.runs.tracking import LiveTracking
 
 log = logging.getLogger("fedpace.server")
 
@@ -78,6 +79,7 @@ class ServedRun:
         self.updates = ReceivedUpdates(self.spool, self.plan.widths, guard)
         self.models = self.learning.models(self.updates, guarded=True)
         self.news = ProgressLog(self.plan.stop)
+        self._tracking = LiveTracking(self.config, self.folder.path)
         self._journal: Journal | None = None
         self.journal_fault = ""
         """Why the journal cannot be written, as of the last try; empty: it can."""
@@ -124,6 +126,8 @@ class ServedRun:
         if self._run.until_s < math.inf:  # when the time is over nothing else may happen
             world.tick_at(math.nextafter(self._run.until_s, math.inf))
         world.answer_again(self._unfinished.asked)
+        self._tracking.start()
+        self._tracking.follow(self.folder.path)
         return [client for client, record in enumerate(world.clients) if record.online]
 
     def _open_journal(self) -> tuple[Journal, Unfinished]:
@@ -184,9 +188,10 @@ class ServedRun:
         self.folder.drop_helpers()
 
     def close(self, complete: bool = False) -> None:
-        """Close the journal, if it is not."""
+        """Close the journal, if it is not, and let trackers be told the rest."""
         if self._journal is not None:
             self._journal.close(complete)
+        self._tracking.hang_up()
 
     def _counted(self, journal: Journal) -> Recorder:
         return journal if self.counters is None else CountedRecorder(journal, self.counters)

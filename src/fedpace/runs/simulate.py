@@ -24,6 +24,7 @@ from fedpace.runs.progress.choice import open_board
 from fedpace.runs.results.result import JournalView, Result, open_result
 from fedpace.runs.results.weights import FinalWeights
 from fedpace.runs.stopping import StopFlag, StopSignals, StopWatch
+from fedpace.runs.tracking import LiveTracking
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import SimulatedWorld
 
@@ -130,14 +131,19 @@ def simulate_run(
     plans = configs.load_plan(config, policy)
     request = RunRequest(*plans, folder, task, device, resume, overwrite)
     check_device(device)
+    tracking = LiveTracking(plans[0], None if folder is None else folder.path)
     with ExitStack() as stack:
         assembly = Assembly.simulated(request, stack)
         trainers = _Workers(workers, executor == "ray", stack)
         if folder is None:
             return _in_memory(assembly, trainers, tuple(watches), hooks)
         stack.enter_context(folder)
-        if assembly.open_folder():
-            _on_disk(assembly, trainers, tuple(watches), snapshot_every_s, stop, hooks)
+        going_on = assembly.open_folder()
+        stack.enter_context(tracking)
+        if going_on:
+            watches = (*watches, *tracking.watches(folder.path))
+            _on_disk(assembly, trainers, watches, snapshot_every_s, stop, hooks)
+        tracking.follow(folder.path)
     found = open_result(folder.path)
     if assembly.learning is None:
         return found

@@ -15,6 +15,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": (
         "fedpace report runs/demo --target 0.7 --target 0.75",
         "fedpace report runs/demo --first sync --metric loss",
+        "fedpace report runs/demo --format csv -o demo.csv",
+    ),
+    "export": (
+        "fedpace export runs/demo --to tensorboard",
+        "fedpace export runs/demo --to wandb --offline --out tracking",
     ),
     "replay": ("fedpace replay runs/demo/timelyfl/seed-0",),
     "policies": ("fedpace policies", "fedpace policies timelyfl"),

@@ -21,6 +21,7 @@ from fedpace.core.model import ModelProfile
 from fedpace.core.run import MetricScore, Standing, Watch
 from fedpace.remote.reports import RunStopped
 from fedpace.report.summary import Summary
+from fedpace.report.trackers.settings import TrackSettings
 from fedpace.runs.assembly import check_timing, context_of
 from fedpace.runs.comparison.grid import expand_grid
 from fedpace.runs.config import Config, policy_plan
@@ -30,6 +31,7 @@ from fedpace.runs.progress.board import ProgressBoard
 from fedpace.runs.results.result import open_result
 from fedpace.runs.simulate import check_device, simulate_run
 from fedpace.runs.stopping import SIGNALS, StoppedBySignal, StopSignals
+from fedpace.runs.tracking import LiveTracking
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +107,23 @@ def compare(
         for entry in todo:
             RunFolder(entry.folder).check_free()
     usual = cores() if device == "cpu" else min(cores(), _JOBS_ON_A_GPU)
+    tracking = LiveTracking(config, out)
+    alone = replace(config, track=TrackSettings())  # one process follows them all
     calls = [
-        (number, replace(config, seed=entry.seed), entry, device, resume, overwrite)
+        (number, replace(alone, seed=entry.seed), entry, device, resume, overwrite)
         for number, entry in enumerate(todo)
     ]
     failed: dict[Entry, Exception] = {}
     out.mkdir(parents=True, exist_ok=True)
-    with FolderLock(out), StopSignals() as signals, _WorkerPool(min(jobs or usual, len(todo))) as pool:
+    at_once = min(jobs or usual, len(todo))
+    with FolderLock(out), tracking, StopSignals() as signals, _WorkerPool(at_once) as pool:
         going_on = {pool.submit(call): entry for call, entry in zip(calls, todo, strict=True)}
         while going_on:
             wait(going_on, timeout=0.2, return_when="FIRST_COMPLETED")
             # Before what they have told is read. Not what `wait` says: it waits for cancelled ones.
             done = [future for future in going_on if future.done()]
             for number, standing in pool.standings():
+                tracking.follow(todo[number].folder)
                 if progress is not None:
                     progress(todo[number], standing)
             if signals.number is not None:
@@ -127,6 +133,8 @@ def compare(
                 error = None if future.cancelled() else future.exception()
                 if isinstance(error, Exception) and not isinstance(error, RunStopped):
                     failed[entry] = error
+                elif not future.cancelled():
+                    tracking.follow(entry.folder)
     failed = {entry: failed[entry] for entry in todo if entry in failed}
     ended = [entry for entry in todo if entry not in failed]
     if signals.number is not None:

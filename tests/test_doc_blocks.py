@@ -65,15 +65,16 @@ def test_python_in_pages_runs(block, place, monkeypatch):
     exec(compile(block.text, str(block.page), "exec"), {"__name__": "__main__"})
 
 
-def test_commands_of_the_readme_run_in_their_order(place):
+def test_commands_of_the_readme_run_in_their_order(place, monkeypatch):
+    # Figures take most of a report's time, and have tests of their own.
+    monkeypatch.setattr("fedpace.report.figures.draw_comparison", lambda *_, **__: [])
     shown = [one for one in blocks(ROOT / "README.md", "sh") if not one.not_run]
     (block,) = (one for one in shown if one.text.startswith("fedpace"))
     lines = block.text.splitlines()
     assert {"run", "compare", "report"} <= {line.split()[1] for line in lines}
     for line in lines:
-        jobs = ["--jobs", "1"] if line.startswith("fedpace compare") else []  # in this process
         short = line.replace("stop.hours=0.1", "stop.hours=0.01")
-        succeeded(fedpace(place, *shlex.split(short)[1:], *jobs))
+        succeeded(fedpace(place, *shlex.split(short)[1:]))
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)

@@ -9,6 +9,8 @@ mean of all U clients, where clients' gradients have nothing in common (the root
 squared weights; 1 where all weigh the same, and where all gradients are alike whatever the weights).
 """
 
+import argparse
+
 import numpy as np
 
 import fedpace
@@ -50,6 +52,9 @@ def expected_weights(spread: float, deadline_s: float, seed: int) -> np.ndarray:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     print("| spread of speeds | deadline, s | sum of weights | length of the step |")
     print("|---:|---:|---:|---:|")
     for spread in (0.0, 0.25, 0.5, 1.0):

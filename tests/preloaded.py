@@ -1,5 +1,7 @@
 """What worker processes import late, imported once in the process that they are forked from."""
 
+import gc
+
 import torch
 
 import fedpace.learn.many.stacks.stacked
@@ -11,3 +13,5 @@ torch.set_num_threads(1)
 param = torch.nn.Parameter(torch.zeros(1))
 param.grad = torch.zeros(1)
 torch.optim.SGD([param], lr=0.1).step()  # imports half a compiler
+gc.collect()
+gc.freeze()  # a look for garbage in a child would copy every page that it touches

@@ -5,6 +5,7 @@ ends with the tests, whatever ends those, and takes all others along.
 """
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -495,6 +496,8 @@ def _fork_for_tests() -> None:
     LiveTrainer(task, plan.train, 0, 0).warm_up(10)
     assert fedpace.cli.main
 
+    gc.collect()
+    gc.freeze()  # a look for garbage in a child would copy every page that it touches
     ends: dict[int, int | None] = {}
     try:
         for request in _requests():

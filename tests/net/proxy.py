@@ -85,9 +85,11 @@ class Proxy:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._end.wait()
-        server.close()
+        for listening in server.sockets:
+            self._loop.remove_reader(listening.fileno())
         self._cut()
         await self._turns()  # whoever was let in at this moment gets to `_accept`, and out again
+        server.close()  # not before: asyncio would leave the socket of such a one open
         for pump in list(self._pumps):
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)

@@ -42,7 +42,7 @@ def clothes(tmp_path_factory):
 def _forked_workers():
     """Let worker processes be forked from one that has imported torch, which takes four seconds.
 
-    fedpace spawns them, as tests with the fixture `spawned` do, and all commands in their own process.
+    fedpace spawns them, and so do tests whose commands and scripts run in a process of their own.
     """
     if sys.platform != "linux":  # others may not fork what has imported so much
         yield
@@ -53,13 +53,6 @@ def _forked_workers():
     for child in multiprocessing.active_children():
         child.kill()
     forkserver._forkserver._stop()  # waited for, so that its time counts as the tests'
-
-
-@pytest.fixture
-def spawned():
-    """Start worker processes as fedpace does."""
-    with mock.patch.dict(context._concrete_contexts, spawn=context.SpawnContext()):
-        yield
 
 
 @pytest.fixture

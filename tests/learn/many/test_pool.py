@@ -52,7 +52,6 @@ def moved(weights):
     return Weights(weights.params + 0.01, weights.buffers, weights.counters)
 
 
-@pytest.mark.usefixtures("spawned")
 def test_processes_give_the_bits_of_serial_training_in_the_order_asked_for(left):
     trainer = Trainer(task(normed), TrainSettings(optimiser="Adam", lr=0.01, decay=0.1), 11)
     starts = [trainer.initial(), moved(trainer.initial())]

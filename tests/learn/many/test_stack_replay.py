@@ -37,8 +37,16 @@ OPTIMISERS = [
 ]
 
 
-@pytest.mark.parametrize(("optimiser", "options"), OPTIMISERS)
-@pytest.mark.parametrize("model", [plain, Swapped, Precise])
+@pytest.mark.parametrize(
+    ("model", "optimiser", "options"),
+    [
+        *((plain, *one) for one in OPTIMISERS),
+        *((Swapped, *one) for one in OPTIMISERS),
+        (Precise, *OPTIMISERS[1]),
+        (Precise, *OPTIMISERS[3]),
+        *(pytest.param(Precise, *OPTIMISERS[one], marks=pytest.mark.nightly) for one in (0, 2, 4)),
+    ],
+)
 def test_jobs_of_all_depths_in_one_stack_give_what_each_gives_alone(model, optimiser, options):
     lr = 0.1 if optimiser == "SGD" else 0.01
     trainer = trainer_of(model, optimiser=optimiser, lr=lr, options=options)

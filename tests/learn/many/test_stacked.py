@@ -171,8 +171,17 @@ OPTIMISERS = [
 
 
 @pytest.mark.parametrize(("optimiser", "options"), OPTIMISERS)
-@pytest.mark.parametrize(("depth", "full_steps"), [(4, 0), (2, 0), (2, 3)])
-@pytest.mark.parametrize("model", [plain, Precise])
+@pytest.mark.parametrize(
+    ("model", "depth", "full_steps"),
+    [
+        (plain, 4, 0),
+        (plain, 2, 0),
+        (plain, 2, 3),
+        pytest.param(Precise, 4, 0, marks=pytest.mark.nightly),
+        pytest.param(Precise, 2, 0, marks=pytest.mark.nightly),
+        (Precise, 2, 3),  # which has both kinds of steps
+    ],
+)
 def test_every_optimiser_gives_what_it_gives_one_by_one(model, depth, full_steps, optimiser, options):
     lr = 0.1 if optimiser in ("SGD", "Adadelta") else 0.01
     trainer = trainer_of(model, optimiser=optimiser, lr=lr, options=options)

@@ -113,7 +113,7 @@ def write_report(
     journals: list[Path] = []
     with suppress(JournalError):  # runs that were never on disk have no timelines
         journals = find_journals(folder)
-    write_page(groups, folder / PAGE, targets, journals, title, metric)
+    write_page(groups, folder / PAGE, targets, journals, title, metric, drawn)
     paths.append(folder / PAGE)
     for path in paths:
         console.print(str(path), style="cyan", soft_wrap=True)

@@ -1,7 +1,6 @@
 """Targets on a page: what each label needed for them, seed by seed and in paired differences."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from fedpace.core.evaluation.metric import MetricInfo
@@ -40,7 +39,7 @@ def _cost(groups: Groups, target: float, metric: MetricInfo, money: bool) -> dic
         labels.append({**one, "values": list(values.values())})
     last = len(by_seed) if len(by_seed) <= MOST_LABELS else 1
     pairs = [
-        [index, base, _plain(paired_difference(by_seed[index], by_seed[base]))]
+        [index, base, *_plain(paired_difference(by_seed[index], by_seed[base]))]
         for base in range(last)
         for index in range(base + 1, len(by_seed))
     ]
@@ -53,5 +52,8 @@ def _taken(run: Summary, target: float, metric: MetricInfo, money: bool) -> floa
     return run.money_to(target, metric.name) if money else run.time_to(target, metric.name)
 
 
-def _plain(found: PairedDifference) -> dict[str, Any]:
-    return {**asdict(found), "verdict": found.verdict}
+def _plain(found: PairedDifference) -> list[Any]:
+    """Seeds, missing, mean, low, high and verdict; many pairs are on a page, so digits are few."""
+    numbers = (found.mean, found.low, found.high)
+    digits = [None if one is None else float(f"{one:.6g}") for one in numbers]
+    return [found.seeds, found.missing, *digits, found.verdict]

@@ -1,7 +1,7 @@
 """The data of a page: everything it shows, as one JSON document that `fedpace.show` takes."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -36,9 +36,12 @@ def page_data(
     details: Details,
     title: str | None = None,
     metric: str | None = None,
-    warnings: Sequence[str] = (),
+    shown: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """The document about runs by label; details are asked for one run at a time."""
+    """The document about runs by label; details are asked for one run at a time.
+
+    shown: labels whose numbers are shown at first, by default all.
+    """
     chosen = chosen_metric(groups, metric)
     numbers, timelines, headers = ClientNumbers(groups), _Timelines(), dict[str, Header]()
     runs = [
@@ -60,11 +63,10 @@ def page_data(
         "version": version("fedpace"),
         "title": title or next(iter(groups), "run"),
         "clock": " and ".join(clocks),
-        "warnings": list(warnings),
         "notes": [heading(groups), caption(groups)],
         "labels": [
             {"label": label, "policy": own[0].policy, "seeds": [run.seed for run in own],
-             "state": state.replace("\n", " ")}
+             "state": state.replace("\n", " "), "shown": shown is None or label in shown}
             for (label, own), state in zip(groups.items(), state_cells(groups), strict=True)
         ],
         "metric": chosen.name if chosen else None,

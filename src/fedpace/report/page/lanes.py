@@ -90,6 +90,7 @@ def pack_lanes(
         "fates": [fate.text for fate in Fate],
         "thrown": [int(fate) for fate in THROWN_AWAY],
         "used": np.unique(columns["phase"]).tolist(),
+        "thrown_used": bool(np.isin(columns["fate"], THROWN_AWAY).any()),
         "words": words,
         "blamed": _most_blamed(timeline, blamed_s),
         "packed": pack_columns(columns, close),

@@ -54,6 +54,7 @@ class ClientNumbers:
     def __init__(self, groups: Groups) -> None:
         self._rows: list[list[Mapping[str, np.ndarray]]] = [[] for _ in groups]
         self._seconds: list[list[np.ndarray]] = [[] for _ in groups]
+        self._fair = [[run.fairness.groups for run in own if run.fairness] for own in groups.values()]
         self._count = 0
 
     def add(self, place: int, details: RunDetails) -> None:
@@ -77,7 +78,8 @@ class ClientNumbers:
         means: dict[str, list[list[float | None]]] = {one.key: [] for one in known}
         for index, rows in enumerate(self._rows):
             for one in known:
-                means[one.key].append(_group_means(rows, one.key))
+                own = one is not fair
+                means[one.key].append(_group_means(rows, one.key) if own else self._fair_means(index))
             if not rows:
                 continue
             kept = _even_rows(np.concatenate([row["speed"] for row in rows]))
@@ -91,6 +93,11 @@ class ClientNumbers:
             "measures": [_plain(one, means[one.key]) for one in known],
             "packed": pack_columns(columns),
         }
+
+    def _fair_means(self, place: int) -> list[float | None]:
+        """Means of the speed groups as the summaries have them."""
+        found = [[one[name] for one in self._fair[place] if name in one] for name in SPEED_GROUPS]
+        return [float(np.mean(values)) if values else None for values in found]
 
     def time(self) -> dict[str, Any] | None:
         """Shares of all clients' time by what they did, mean over seeds; None without a timeline."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
-MOST_LABELS = 40
+MOST_LABELS = 64
 """Labels of which every pair is compared; of more each one is compared with the first."""
 
 

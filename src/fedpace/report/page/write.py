@@ -1,6 +1,6 @@
 """Writes the page of a report beside its tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from fedpace.core.errors import JournalError
@@ -21,15 +21,19 @@ def write_page(
     journals: Sequence[Path],
     title: str | None = None,
     metric: str | None = None,
+    shown: Collection[str] | None = None,
 ) -> None:
-    """Write the page about runs by label. journals: among them those of the runs."""
+    """Write the page about runs by label. journals: among them those of the runs.
+
+    shown: labels that are shown at first, by default all.
+    """
     known = journals_by_run(journals)
 
     def details(run: Summary) -> RunDetails | None:
         place = known.get((run.label, run.seed))
         return None if place is None else read_details(place, run)
 
-    data = page_data(groups, targets, details, title, metric)
+    data = page_data(groups, targets, details, title, metric, shown)
     write_whole(path, page_html(data, data["title"]))
 
 

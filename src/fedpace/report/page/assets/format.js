@@ -59,5 +59,5 @@
 
   // The key of a label: its colour and name.
   fp.key = (index, text) => fp.el("span", { class: "key" },
-    fp.el("i", { style: { background: fp.colour(index) }, class: ["", "dashed", "dotted"][Math.floor(index / light.length) % 3] }), text);
+    fp.el("i", { style: { backgroundColor: fp.colour(index) }, class: ["", "dashed", "dotted"][Math.floor(index / light.length) % 3] }), text);
 })(window.fedpace);

@@ -50,7 +50,9 @@
 
   function filter() {
     if (page.labels.length < 2) return null;
-    return fp.el("div", { class: "filter", role: "group", "aria-label": "Labels that are shown" }, page.labels.map((one, index) => {
+    const words = page.labels.every((one) => one.shown) ? null
+      : fp.el("span", { class: "quiet" }, "At first those with the best last tests are shown.");
+    return fp.el("div", { class: "filter", role: "group", "aria-label": "Labels that are shown" }, words, page.labels.map((one, index) => {
       const chip = fp.el("button", { type: "button", "aria-pressed": String(!hidden.has(index)), title: "Show or hide", onclick: () => {
         if (hidden.has(index)) hidden.delete(index); else hidden.add(index);
         compare(fp.byId("comparison"));
@@ -74,17 +76,14 @@
         fp.stalenessCard(page)),
       fp.tasksCard(page),
     ];
-    where.replaceChildren(...[warnings(), filter(), ...cards].filter(Boolean));
-  }
-
-  function warnings() {
-    return page.warnings.length ? fp.el("div", { class: "warnings" }, page.warnings.map((one) => fp.el("p", {}, one))) : null;
+    where.replaceChildren(...[filter(), ...cards].filter(Boolean));
   }
 
   async function showNow(data) {
     fp.forgetColumns();
     const [curves, clients] = await Promise.all([fp.unpack(data.curves.packed), fp.unpack(data.clients.packed)]);
     columns = { ...curves, ...clients };
+    if (!page) data.labels.forEach((one, index) => { if (!one.shown) hidden.add(index); });
     page = data;
     built = {};
     for (const index of [...hidden]) if (index >= page.labels.length) hidden.delete(index);

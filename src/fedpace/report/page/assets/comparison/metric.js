@@ -58,7 +58,7 @@
       },
       xAxis: { type: "value", name: axis.name(unit, page), nameGap: 28, max: "dataMax", min: 0,
         axisLabel: { formatter: (value) => fp.number(value, 4), showMaxLabel: false } },
-      yAxis: { type: "value", scale: true, axisLabel: { formatter: metric.share ? "{value}%" : (v) => fp.number(v, 4) } },
+      yAxis: { type: "value", scale: true, max: metric.share ? ({ max }) => (max > 50 && max <= 100 ? 100 : null) : null, axisLabel: { formatter: metric.share ? "{value}%" : (v) => fp.number(v, 4) } },
       tooltip: { trigger: "axis", axisPointer: { type: "line" }, formatter: (found) => tip(page, metric, unit, found) },
       series,
     };

@@ -91,10 +91,11 @@
   function pairOf(cost, index, base) {
     if (index === base) return null;
     const found = cost.pairs.find(([a, b]) => a === index && b === base);
-    if (found) return { ...found[2] };
+    const named = ([, , seeds, missing, mean, low, high, verdict]) => ({ seeds, missing, mean, low, high, verdict });
+    if (found) return named(found);
     const turned = cost.pairs.find(([a, b]) => a === base && b === index);
     if (!turned) return null;
-    const { seeds, missing, mean, low, high, verdict } = turned[2];
+    const { seeds, missing, mean, low, high, verdict } = named(turned);
     const minus = (value) => (value === null ? null : -value);
     const other = { less: "more", more: "less" };
     return { seeds, missing, mean: minus(mean), low: minus(high), high: minus(low), verdict: other[verdict] || verdict };

@@ -87,9 +87,9 @@
 
   function keys() {
     const swatch = (phase) => fp.el("span", { class: "key" },
-      fp.el("i", { style: { background: fp.phaseColour(phase) }, class: phase === 0 ? "absent" : "" }), t.lanes.about.phases[phase]);
+      fp.el("i", { style: { backgroundColor: fp.phaseColour(phase) }, class: phase === 0 ? "absent" : "" }), t.lanes.about.phases[phase]);
     const thrown = fp.el("span", { class: "key" }, fp.el("i", { class: "hatched thrown" }), "thrown away");
-    t.nodes.keys.replaceChildren(...t.lanes.about.used.map(swatch), thrown);
+    t.nodes.keys.replaceChildren(...t.lanes.about.used.map(swatch), ...(t.lanes.about.thrown_used ? [thrown] : []));
   }
 
   function resize() {

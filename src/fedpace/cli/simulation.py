@@ -61,9 +61,9 @@ def run(
 ) -> None:
     """Simulate one policy.
 
-    Journal, weights, table and figure go to the folder. Exit status 3 where training has diverged, 4
-    where no update was ever used. Ctrl-C saves the run's state first; --resume goes on, also with a run
-    that is over, if stop.rounds or another end is set further off.
+    Journal, weights, table, figure and page (report.html) go to the folder. Exit status 3 where
+    training has diverged, 4 where no update was ever used. Ctrl-C saves the run's state first; --resume
+    goes on, also with a run that is over, if stop.rounds or another end is set further off.
     """
     from fedpace.runs.simulate import simulate_run
 
@@ -190,7 +190,7 @@ def report(
         bool, typer.Option("--mix", help="Also runs of other tasks, data, fleets or seeds together.")
     ] = False,
 ) -> None:
-    """Report the runs of a folder: table, figure and JSON.
+    """Report the runs of a folder: table, figure, page (report.html) and JSON.
 
     All journals below the folder count, also of runs that are not over. Runs of other tasks, data,
     fleets or seeds are not mixed unless --mix is given.

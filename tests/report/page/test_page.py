@@ -114,6 +114,12 @@ def test_newer_data_is_shown_in_place_and_choices_stay(browser, page):
     assert browser.run("document.getElementById('title').textContent") == "newer"
     assert browser.run("fedpace.chosen.axis") == "rounds"
     assert browser.run("[fedpace.timeline.view.from, fedpace.timeline.view.to]") == [1, 2]
+    browser.run("fedpace.turnTo('comparison')")
+    browser.run("document.querySelector('.chart').dataset.mine = 1")
+    browser.run(f"(async () => {{ {data} await fedpace.show(data); }})()")
+    assert browser.run("document.querySelector('.chart').dataset.mine") == "1", (
+        "charts are not made anew"
+    )
     assert browser.faults == []
 
 

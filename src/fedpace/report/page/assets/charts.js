@@ -2,6 +2,7 @@
 "use strict";
 (function (fp) {
   const charts = new Map();
+  const byName = new Map();
 
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
@@ -25,26 +26,24 @@
     box.dataset.drawn = "1";
   }
 
-  // A box with a chart in it. option(width): what ECharts is to draw, made anew each time.
-  fp.chart = function (option, height = 320, say = "") {
-    const box = fp.el("div", { class: "chart", role: "img", "aria-label": say, style: { height: `${height}px` } });
-    charts.set(box, { option, drawn: null });
-    seen.observe(box);
-    sized.observe(box);
+  // The box with the chart of this name; asked for again, the same box, so that newer data does not
+  // flicker. option(width): what ECharts is to draw, made anew each time.
+  fp.chart = function (name, option, height = 320) {
+    let box = byName.get(name);
+    if (!box) {
+      box = fp.el("div", { class: "chart", role: "img", "aria-label": name });
+      byName.set(name, box);
+      charts.set(box, { option, drawn: null });
+      seen.observe(box);
+      sized.observe(box);
+    }
+    box.style.height = `${height}px`;
+    charts.get(box).option = option;
     return box;
   };
 
   fp.redraw = (box) => { if (charts.get(box)?.drawn) draw(box); };
-  fp.dropCharts = function (inside) {
-    for (const [box, chart] of charts) {
-      if (!inside.contains(box)) continue;
-      seen.unobserve(box);
-      sized.unobserve(box);
-      if (chart.drawn) chart.drawn.dispose();
-      charts.delete(box);
-    }
-  };
-  fp.onTheme(() => { for (const [box, chart] of charts) if (chart.drawn) draw(box); });
+  fp.redrawAll = () => { for (const box of charts.keys()) if (box.isConnected) fp.redraw(box); };
 
   const family = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 

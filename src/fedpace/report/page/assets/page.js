@@ -22,6 +22,7 @@
 
   function tabs() {
     const names = { comparison: page.labels.length > 1 ? "Comparison" : "Overview", timeline: "Timeline", settings: "Settings" };
+    if (fp.byId("tab-comparison")?.textContent === names.comparison) return;
     fp.byId("tabs").replaceChildren(...views.map((view) => fp.el("button", {
       type: "button", role: "tab", id: `tab-${view}`, "aria-selected": String(view === open), "aria-controls": view, onclick: () => turnTo(view),
     }, names[view])));
@@ -41,8 +42,14 @@
   // A view is made when it is first looked at, and again when data or the choice of labels change.
   function fill(view) {
     if (!page || built[view] === page) return Promise.resolve();
-    built[view] = page;
     const where = fp.byId(view);
+    const held = document.activeElement;
+    if (built[view] !== undefined && held && where.contains(held) && held.matches("select, input")) {
+      // A list that is open, or a word half written, is not taken away by newer data.
+      held.addEventListener("blur", () => setTimeout(() => { if (open === view) fill(view); }), { once: true });
+      if (view !== "timeline") return Promise.resolve();
+    }
+    built[view] = page;
     if (view === "comparison") compare(where);
     if (view === "settings") fp.settingsView(where, page);
     return view === "timeline" ? fp.timelineView(where, page) : Promise.resolve();
@@ -62,7 +69,6 @@
   }
 
   function compare(where) {
-    fp.dropCharts(where);
     const cards = [
       fp.metricCard(page, columns),
       fp.targetsCard(page),
@@ -77,6 +83,7 @@
       fp.tasksCard(page),
     ];
     where.replaceChildren(...[filter(), ...cards].filter(Boolean));
+    fp.redrawAll();
   }
 
   async function showNow(data) {
@@ -85,7 +92,6 @@
     columns = { ...curves, ...clients };
     if (!page) data.labels.forEach((one, index) => { if (!one.shown) hidden.add(index); });
     page = data;
-    built = {};
     for (const index of [...hidden]) if (index >= page.labels.length) hidden.delete(index);
     title();
     tabs();
@@ -101,7 +107,7 @@
 
   fp.onTheme(() => {
     if (!page) return;
-    built = { timeline: built.timeline };
+    built.comparison = built.settings = null;
     fill(open);
     fp.redrawTimeline();
   });

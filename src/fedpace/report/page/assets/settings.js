@@ -2,6 +2,12 @@
 "use strict";
 (function (fp) {
   fp.settingsView = function (where, page) {
+    const key = JSON.stringify([page.settings, page.repeats, page.labels.map((one) => one.label), fp.isDark()]);
+    if (where.dataset.key === key) {
+      where.firstElementChild.replaceWith(runsCard(page));
+      return;
+    }
+    where.dataset.key = key;
     where.replaceChildren(runsCard(page), repeatCard(page), settingsCard(page));
   };
 

@@ -10,7 +10,7 @@
     const name = `measure-${which}`, how = `how-${which}`;
     const grouped = measures.some((one) => one.groups);
     const note = fp.el("p", { class: "quiet small" });
-    const box = fp.chart((width) => option(width), 330, title);
+    const box = fp.chart(title, (width) => option(width), 330);
     const chosen = () => measures.find((one) => one.key === fp.chosen[name]) || measures[0];
     const again = () => {
       note.textContent = chosen().say || "";

@@ -19,7 +19,7 @@
     const known = Object.keys(axes).filter((axis) => curves.some((curve) => curve.axis === axis));
     const seeds = page.labels.some((label) => label.seeds.length > 1);
     const title = fp.el("span", {});
-    const box = fp.chart((width) => option(page, columns, curves, metrics, width), 400, "Metric curves");
+    const box = fp.chart("progress", (width) => option(page, columns, curves, metrics, width), 400);
     const again = () => {
       fp.redraw(box);
       const metric = metrics.find((one) => one.name === fp.chosen.metric);

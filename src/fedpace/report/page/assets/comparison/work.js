@@ -16,7 +16,7 @@
     const shown = page.labels.map((_, index) => index).filter((index) => fp.shown(index));
     if (!page.time) return null;
     const height = 74 + 34 * shown.length;
-    const box = fp.chart((width) => ({
+    const box = fp.chart("shares of client time", (width) => ({
       grid: { left: 8, right: 16, top: 6, bottom: 24, containLabel: true },
       xAxis: { type: "value", max: 1, axisLabel: { formatter: (value) => fp.percent(value) } },
       yAxis: { type: "category", inverse: true, data: shown.map((index) => page.labels[index].label),
@@ -33,7 +33,7 @@
           formatter: (one) => (one.value >= 0.05 ? fp.percent(one.value, 2) : "") },
         data: shown.map((index) => page.time.shares[index][place]),
       })),
-    }), height, "Shares of client time");
+    }), height);
     const keys = fp.el("div", { class: "keys" }, page.time.parts.map((part) => fp.el("span", { class: "key" },
       fp.el("i", { style: { backgroundColor: fp.phaseColour(part.phase), opacity: part.thrown ? 0.6 : 1 },
         class: part.thrown ? "hatched" : "" }), part.text)));
@@ -86,7 +86,7 @@
       return width === 1 ? String(bin) : `${bin * width} to ${bin * width + width - 1}`;
     };
     const count = bins + (beyond ? 1 : 0);
-    const box = fp.chart((wide) => ({
+    const box = fp.chart("staleness", () => ({
       grid: { left: 8, right: 12, top: 16, bottom: 30, containLabel: true },
       xAxis: { type: "category", name: "versions behind when aggregated", nameGap: 26, data: Array.from({ length: count }, (_, bin) => name(bin)) },
       yAxis: { type: "value", axisLabel: { formatter: (value) => fp.percent(value) } },
@@ -99,7 +99,7 @@
         return { type: "bar", id: String(index), name: page.labels[index].label, data: shares, barGap: "5%",
           itemStyle: fp.fill(index, { borderRadius: [2, 2, 0, 0] }) };
       }),
-    }), 300, "Staleness histogram");
+    }), 300);
     const keys = fp.labelKeys(page);
     return fp.card("Staleness", "Share of a label's updates by how many versions they were behind.", [], box, keys);
   };

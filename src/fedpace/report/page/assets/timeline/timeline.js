@@ -3,7 +3,7 @@
 (function (fp) {
   // What is shown: the data's lanes, the elements, and what the reader looks at, which outlives newer data.
   const t = {
-    lanes: null, nodes: null,
+    lanes: null, nodes: null, runs: "",
     view: { from: 0, to: 1, whole: true, round: 0, span: null, found: -1 },
   };
   const { view } = t;
@@ -18,9 +18,12 @@
       where.replaceChildren(fp.card("Timeline", null, [], fp.empty("No journal is there to draw a timeline from.")));
       return Promise.resolve();
     }
-    const scroll = t.nodes ? t.nodes.box.scrollTop : 0;
-    build(where);
-    return open().then(() => { t.nodes.box.scrollTop = scroll; });
+    // With the same runs only the lanes change; lists stay open, words half written.
+    const runs = page.timelines.map((one) => page.runs[one.run]).map((run) => [page.labels[run.label].label, run.seed]);
+    const same = t.nodes && where.contains(t.nodes.box) && t.runs === JSON.stringify(runs);
+    t.runs = JSON.stringify(runs);
+    if (!same) build(where);
+    return open();
   };
 
   function build(where) {

@@ -4,13 +4,13 @@ import pytest
 from fedpace.report.page.lanes import FEWEST_LANES, MOST_BLAMED, pack_lanes
 from fedpace.report.page.packing import unpack_columns
 from fedpace.report.timeline.phases import Phase
+from fedpace.report.timeline.sentences import explain_round
 from tests.report.page.large import large_timeline
 
 
-def packed(timeline, most_spans=10_000_000):
-    sentences = [f"round {i}" for i in range(len(timeline.rounds))]
+def packed(timeline, most_spans=10_000_000, most_rounds=10_000_000):
     speeds = np.linspace(1, 2, timeline.clients)
-    found = pack_lanes(timeline, sentences, speeds, most_spans)
+    found = pack_lanes(timeline, speeds, most_spans, most_rounds)
     return found, unpack_columns(found.entry["packed"])
 
 
@@ -24,7 +24,8 @@ def test_lanes_have_the_phases_of_the_timeline_to_a_tick():
     np.testing.assert_array_equal(columns["phase"], timeline.spans.phase)
     assert columns["lane.spans"].sum() == found.spans
     assert found.entry["phases"][Phase.COMPUTE] == "compute"
-    assert bytes(columns["round.text"]).decode().split("\n")[2] == "round 2"
+    said = bytes(columns["round.text"]).decode().split("\n")
+    assert said == [explain_round(timeline.rounds, row) for row in range(5)]
 
 
 def test_of_too_many_clients_some_are_drawn_those_to_blame_among_them():
@@ -43,7 +44,7 @@ def test_where_few_clients_did_too_much_the_shortest_spans_are_left_out():
     timeline = large_timeline(10, 2_000)
     found, columns = packed(timeline, most_spans=20_000)
     assert len(columns["lane.client"]) == 10
-    assert found.spans <= 20_000
+    assert 12_000 < found.spans <= 20_000
     assert "are left out" in found.entry["words"][0]
     first = np.cumsum(columns["lane.spans"]) - columns["lane.spans"]
     for begin, count in zip(first, columns["lane.spans"], strict=True):
@@ -58,3 +59,14 @@ def test_clients_are_ranked_by_the_seconds_that_rounds_lost_to_them():
     assert sum(one["seconds"] for one in blamed) <= timeline.rounds.cause_s.sum() + 1e-9
     mine = timeline.rounds.client == blamed[0]["client"]
     assert blamed[0]["seconds"] == pytest.approx(timeline.rounds.cause_s[mine].sum())
+
+
+def test_of_too_many_rounds_the_longest_of_neighbours_are_drawn():
+    timeline = large_timeline(3, 50)
+    found, columns = packed(timeline, most_rounds=20)
+    assert "17 of 50 rounds are drawn" in found.entry["words"][0]
+    lasts = timeline.rounds.end - timeline.rounds.start
+    expected = [3 * part + int(lasts[3 * part : 3 * part + 3].argmax()) + 1 for part in range(17)]
+    assert columns["round.number"].tolist() == expected
+    first = bytes(columns["round.text"]).decode().split("\n")[0]
+    assert first == explain_round(timeline.rounds, expected[0] - 1)

@@ -12,7 +12,6 @@ from fedpace.report.timeline.build import timeline_from
 from fedpace.report.timeline.columns import Timeline
 from fedpace.report.timeline.phases import AT_WORK, THROWN_AWAY, Fate, Phase
 from fedpace.report.timeline.recorder import JournalTables
-from fedpace.report.timeline.sentences import explain_round
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,6 @@ class RunDetails:
     speeds: np.ndarray
     clients: dict[str, np.ndarray]
     seconds: np.ndarray
-
-    def sentences(self) -> list[str]:
-        """Why each round took as long, in words."""
-        rounds = self.timeline.rounds
-        return [explain_round(rounds, index) for index in range(len(rounds))]
 
 
 def read_details(path: Path, summary: Summary) -> RunDetails:

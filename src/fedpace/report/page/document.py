@@ -103,7 +103,7 @@ class _Timelines:
         if self._entries and spans > self._room:
             self._left_out += 1
             return
-        packed = pack_lanes(details.timeline, details.sentences(), details.speeds)
+        packed = pack_lanes(details.timeline, details.speeds)
         self._room -= packed.spans
         self._entries.append((place, {"run": place, **packed.entry}))
 

@@ -6,15 +6,15 @@ for some are drawn, evenly over speeds, those to blame for most among them.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedpace.report.page.packing import pack_columns
-from fedpace.report.timeline.columns import Timeline
+from fedpace.report.timeline.columns import Timeline, taken
 from fedpace.report.timeline.phases import AT_WORK, THROWN_AWAY, Fate, Phase
+from fedpace.report.timeline.sentences import explain_round
 
 MOST_SPANS = 4_500_000
 """Spans on a page, of all its timelines: about 9 MB of it."""
@@ -23,6 +23,8 @@ FEWEST_LANES = 32
 FINE, COARSE = 2**26, 2**22
 """Ticks of a run; coarse ones where there are many spans, since finer ones compress badly."""
 FEW_SPANS = 300_000
+MOST_ROUNDS = 200_000
+"""Rounds on a page; of more the longest of each few are drawn."""
 MOST_BLAMED = 8
 
 
@@ -35,10 +37,16 @@ class PackedLanes:
 
 
 def pack_lanes(
-    timeline: Timeline, sentences: Sequence[str], speeds: np.ndarray, most_spans: int = MOST_SPANS
+    timeline: Timeline, speeds: np.ndarray, most_spans: int = MOST_SPANS, most_rounds: int = MOST_ROUNDS
 ) -> PackedLanes:
-    """Pack a timeline. sentences: of each round; speeds: seconds a sample of each client, or nan."""
-    rounds, words = timeline.rounds, list[str]()
+    """Pack a timeline. speeds: seconds a sample of each client, or nan."""
+    words = list[str]()
+    number = _kept_rounds(timeline, most_rounds)
+    rounds = taken(timeline.rounds, number - 1)
+    if len(rounds) < len(timeline.rounds):
+        words.append(
+            f"{len(rounds):,} of {len(timeline.rounds):,} rounds are drawn: of neighbours the longest."
+        )
     counts = np.bincount(timeline.spans.client, minlength=timeline.clients)
     blamed_s = _blamed_seconds(timeline)
     clients = _chosen_clients(counts, speeds, blamed_s, most_spans)
@@ -49,9 +57,11 @@ def pack_lanes(
         )
     ticks = FINE if counts[clients].sum() <= FEW_SPANS else COARSE
     tick_s = _tick(timeline.length_s, ticks)
+    if counts[clients].sum() > most_spans:
+        tick_s = max(tick_s, _coarse_tick(timeline, len(clients) / timeline.clients, most_spans))
     spans = _quantised(timeline, clients, tick_s)
     while len(spans["start"]) > most_spans:
-        tick_s *= 2
+        tick_s *= 1.5
         spans = _quantised(timeline, clients, tick_s)
     left_out = int(counts[clients].sum()) - len(spans["start"])
     if left_out:
@@ -60,6 +70,7 @@ def pack_lanes(
     def at(times: np.ndarray) -> np.ndarray:
         return np.rint(times / tick_s).astype(np.int64)
 
+    sentences = [explain_round(rounds, index) for index in range(len(rounds))]
     busy = np.isin(timeline.spans.phase, AT_WORK)
     length = timeline.spans.end - timeline.spans.start
     busy_s = np.bincount(timeline.spans.client[busy], length[busy], timeline.clients)
@@ -76,12 +87,13 @@ def pack_lanes(
         "round.late": rounds.late,
         "round.cause": rounds.cause,
         "round.client": rounds.client + 1,
-        "round.cause_s": rounds.cause_s,
+        "round.cause_s": at(rounds.cause_s),
         "round.last": rounds.last + 1,
-        "round.waited": rounds.waited,
+        "round.waited": np.rint(10_000 * rounds.waited).astype(np.int64),
+        "round.number": number,
         "round.text": np.frombuffer("\n".join(sentences).encode(), np.uint8),
     }
-    close = ("lane.client", "start", "round.start", "round.end")
+    close = ("lane.client", "start", "round.start", "round.end", "round.number")
     entry = {
         "length_s": max(timeline.length_s, tick_s),
         "tick_s": tick_s,
@@ -96,6 +108,18 @@ def pack_lanes(
         "packed": pack_columns(columns, close),
     }
     return PackedLanes(entry, len(columns["start"]))
+
+
+def _kept_rounds(timeline: Timeline, most: int) -> np.ndarray:
+    """Numbers, from 1, of the rounds that are drawn: all, or the longest of each few neighbours."""
+    count = len(timeline.rounds)
+    if count <= most:
+        return np.arange(1, count + 1)
+    few = -(-count // most)
+    lasts = np.full(few * -(-count // few), -1.0)
+    lasts[:count] = timeline.rounds.end - timeline.rounds.start
+    longest = lasts.reshape(-1, few).argmax(axis=1) + few * np.arange(len(lasts) // few)
+    return np.asarray(longest + 1)
 
 
 def _tick(length_s: float, ticks: int) -> float:
@@ -114,6 +138,22 @@ def _blamed_seconds(timeline: Timeline) -> np.ndarray:
         timeline.rounds.client[mine], timeline.rounds.cause_s[mine], timeline.clients
     )
     return blamed
+
+
+def _coarse_tick(timeline: Timeline, share: float, most_spans: int) -> float:
+    """A tick that is about long enough for that many spans of a share of the clients to be left.
+
+    A span of half a tick is left with a chance of one half; an even sample of spans is enough to tell.
+    """
+    spans = timeline.spans
+    step = max(1, len(spans) // 100_000)
+    lengths = (spans.end - spans.start)[::step]
+    low, high = 0.0, max(timeline.length_s, 1e-9)
+    for _ in range(50):
+        middle = (low + high) / 2
+        left = step * share * float(np.minimum(lengths / middle, 1.0).sum())
+        low, high = (middle, high) if left > most_spans else (low, middle)
+    return high
 
 
 def _most_blamed(timeline: Timeline, blamed_s: np.ndarray) -> list[dict[str, Any]]:

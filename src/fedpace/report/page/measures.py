@@ -61,7 +61,8 @@ class ClientNumbers:
         """Take in a run of the label at this place."""
         there = np.arange(len(details.speeds))
         self._count = max(self._count, len(there))
-        columns = {"client": there, "speed": details.speeds, **details.clients}
+        columns = {"client": there, "speed": details.speeds, "group": _groups(details.speeds)}
+        columns |= details.clients
         self._rows[place].append(columns)
         total = details.seconds.sum()
         if total > 0:
@@ -120,15 +121,19 @@ class ClientNumbers:
 
 def _group_means(rows: Sequence[Mapping[str, np.ndarray]], key: str) -> list[float | None]:
     """The mean of the slow, the middle and the fast third, over the seeds' clients."""
-    sums = {name: list[float]() for name in SPEED_GROUPS}
-    for row in rows:
-        if key not in row:
-            continue
-        known = np.flatnonzero(np.isfinite(row["speed"]) & np.isfinite(row[key]))
-        groups = speed_groups([float(row["speed"][client]) for client in known])
-        for client, group in zip(known, groups, strict=True):
-            sums[group].append(float(row[key][client]))
-    return [float(np.mean(sums[name])) if sums[name] else None for name in SPEED_GROUPS]
+    own = [row for row in rows if key in row]
+    values = np.concatenate([row[key] for row in own]) if own else np.zeros(0)
+    groups = np.concatenate([row["group"] for row in own]) if own else np.zeros(0)
+    found = [values[(groups == place) & np.isfinite(values)] for place in range(len(SPEED_GROUPS))]
+    return [float(one.mean()) if len(one) else None for one in found]
+
+
+def _groups(speeds: np.ndarray) -> np.ndarray:
+    """The place in SPEED_GROUPS of each client; -1 where its speed is not known."""
+    known = np.flatnonzero(np.isfinite(speeds))
+    groups = np.full(len(speeds), -1)
+    groups[known] = [SPEED_GROUPS.index(name) for name in speed_groups(speeds[known].tolist())]
+    return groups
 
 
 def _even_rows(speeds: np.ndarray) -> np.ndarray:

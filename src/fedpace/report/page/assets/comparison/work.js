@@ -36,7 +36,7 @@
     }), height);
     const keys = fp.el("div", { class: "keys" }, page.time.parts.map((part) => fp.el("span", { class: "key" },
       fp.el("i", { style: { backgroundColor: fp.phaseColour(part.phase), opacity: part.thrown ? 0.6 : 1 },
-        class: part.thrown ? "hatched" : "" }), part.text)));
+        class: part.thrown ? "hatched" : part.phase === 0 ? "absent" : "" }), part.text)));
     const say = "All clients together, from the run's first second to its last, mean over seeds.";
     return fp.card("Where clients' time went", say, [], box, keys);
   };

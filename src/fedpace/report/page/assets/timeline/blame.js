@@ -9,12 +9,12 @@
 
   const sentences = new WeakMap();
   // The sentence of a round, as report.json has it.
-  function sentence(lanes, number) {
+  function sentence(lanes, place) {
     if (!sentences.has(lanes)) {
       const text = new TextDecoder().decode(lanes.columns["round.text"]);
       sentences.set(lanes, text.split("\n"));
     }
-    return sentences.get(lanes)[number - 1];
+    return sentences.get(lanes)[place - 1];
   }
 
   function facts(lanes, round) {
@@ -33,18 +33,18 @@
 
   const list = (pairs) => fp.el("dl", {}, pairs.map(([name, value]) => fp.el("div", {}, fp.el("dt", {}, name), fp.el("dd", {}, value))));
 
-  function roundDetail(lanes, number, go) {
-    const round = lanes.round(number);
-    const step = (by) => ({ type: "button", onclick: () => go({ round: number + by }) });
-    return fp.el("div", { class: "why", "data-round": number },
-      fp.el("p", { class: "sentence" }, fp.el("b", {}, `Round ${number}: `), sentence(lanes, number)),
+  function roundDetail(lanes, place, go) {
+    const round = lanes.round(place);
+    const step = (by) => ({ type: "button", onclick: () => go({ round: place + by }) });
+    return fp.el("div", { class: "why", "data-round": round.number },
+      fp.el("p", { class: "sentence" }, fp.el("b", {}, `Round ${round.number}: `), sentence(lanes, place)),
       list(facts(lanes, round)),
       fp.el("div", { class: "buttons" },
-        fp.el("button", { ...step(-1), disabled: number <= 1 }, "‹ before"),
-        fp.el("button", { ...step(1), disabled: number >= lanes.rounds }, "next ›"),
-        fp.el("button", { type: "button", onclick: () => go({ round: number, zoom: true }) }, "zoom to it"),
+        fp.el("button", { ...step(-1), disabled: place <= 1 }, "‹ before"),
+        fp.el("button", { ...step(1), disabled: place >= lanes.rounds }, "next ›"),
+        fp.el("button", { type: "button", onclick: () => go({ round: place, zoom: true }) }, "zoom to it"),
         round.client >= 0 && lanes.laneOf.has(round.client)
-          ? fp.el("button", { type: "button", onclick: () => go({ round: number, client: round.client }) }, `find client ${round.client}`) : null));
+          ? fp.el("button", { type: "button", onclick: () => go({ round: place, client: round.client }) }, `find client ${round.client}`) : null));
   }
 
   function spanDetail(lanes, span) {
@@ -61,12 +61,11 @@
 
   function ranking(lanes, go) {
     if (!lanes.rounds) return fp.empty("No round was made in this run, so none can be explained.");
-    const longest = Array.from({ length: lanes.rounds }, (_, i) => lanes.round(i + 1))
-      .sort((a, b) => (b.end - b.start) - (a.end - a.start)).slice(0, 5);
+    const longest = lanes.longest(5).map((place) => lanes.round(place));
     const blamed = lanes.about.blamed;
     const rounds = fp.card("Longest rounds", null, [], fp.el("ol", { class: "plain" }, longest.map((round) => fp.el("li", {},
-      fp.el("button", { type: "button", class: "link", onclick: () => go({ round: round.number, zoom: true }) }, `Round ${round.number}`),
-      ` ${sentence(lanes, round.number)}`))));
+      fp.el("button", { type: "button", class: "link", onclick: () => go({ round: round.place, zoom: true }) }, `Round ${round.number}`),
+      ` ${sentence(lanes, round.place)}`))));
     const most = Math.max(1e-12, ...blamed.map((one) => one.seconds));
     const clients = fp.card("Blamed most", "Seconds of rounds that were due to one client.", [],
       blamed.length ? fp.el("table", { class: "rows" }, fp.el("tbody", {}, blamed.map((one) => fp.el("tr", {},
@@ -88,11 +87,11 @@
     },
     // Lines for what the pointer is over.
     hint(lanes, hit) {
-      if (hit.round) return [fp.el("strong", {}, `Round ${hit.round}`), fp.el("p", {}, sentence(lanes, hit.round))];
+      if (hit.round) return [fp.el("strong", {}, `Round ${lanes.round(hit.round).number}`), fp.el("p", {}, sentence(lanes, hit.round))];
       const { span } = hit;
       return [fp.el("strong", {}, `Client ${span.client}`),
         fp.el("p", {}, `${phaseText(lanes, span)}, ${fp.time(span.end - span.start)}`),
-        fp.el("p", { class: "quiet" }, `${fp.moment(span.start, lanes.length, lanes.length / 1e4)}, ${span.round <= lanes.rounds ? `round ${span.round}` : "after the last round"}`)];
+        fp.el("p", { class: "quiet" }, `${fp.moment(span.start, lanes.length, lanes.length / 1e4)}, ${span.round <= lanes.rounds ? `round ${lanes.round(span.round).number}` : "after the last round"}`)];
     },
   };
 })(window.fedpace);

@@ -128,16 +128,17 @@
     axis(pen, t, width);
     const left = fp.places.gutter(t), right = left + fp.places.width(t);
     const ends = lanes.columns["round.end"], causes = lanes.columns["round.cause"];
+    const numbers = lanes.columns["round.number"];
     let before = left;
-    for (let number = Math.max(1, Math.min(lanes.rounds, lanes.roundAt(view.from))); number <= lanes.rounds && before < right; number++) {
-      const end = Math.min(right, fp.places.x(t, ends[number - 1] * lanes.about.tick_s));
-      const wide = end - before;
-      if (wide < 0.7 && number < lanes.rounds) continue;
-      pen.fillStyle = fp.phaseColour(fp.causePhase[causes[number - 1]]);
+    for (let place = Math.max(0, Math.min(lanes.rounds, lanes.roundAt(view.from)) - 1); place < lanes.rounds && before < right; place++) {
+      const end = Math.min(right, fp.places.x(t, ends[place] * lanes.about.tick_s));
+      const wide = end - before, number = numbers[place];
+      if (wide < 0.7 && place + 1 < lanes.rounds) continue;
+      pen.fillStyle = fp.phaseColour(fp.causePhase[causes[place]]);
       pen.fillRect(before, AXIS, Math.max(wide - (wide > 6 ? 1 : 0), 0.6), SERVER);
       if (wide > 14 + 6 * String(number).length) {
         pen.textAlign = "center";
-        pen.fillStyle = fp.phaseInk(fp.causePhase[causes[number - 1]]);
+        pen.fillStyle = fp.phaseInk(fp.causePhase[causes[place]]);
         pen.fillText(String(number), (before + end) / 2, AXIS + SERVER / 2);
       }
       before = end;

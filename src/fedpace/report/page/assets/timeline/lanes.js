@@ -68,18 +68,34 @@
       };
     }
 
-    // The round that was under way at a time, from 1; rounds + 1 after the last.
+    // The place of the round that was under way at a time, from 1; rounds + 1 after the last.
     roundAt(seconds) {
       return lastBelow(this.columns["round.end"], seconds / this.about.tick_s + 1e-6, 0, this.rounds) + 2;
     }
 
-    round(number) {
-      const of = (name) => this.columns[`round.${name}`][number - 1];
+    // A round by its place among those that are drawn, from 1; `number` is its own.
+    round(place) {
+      const of = (name) => this.columns[`round.${name}`][place - 1];
       const tick = this.about.tick_s;
       return {
-        number, start: of("start") * tick, end: of("end") * tick, updates: of("updates"), late: of("late"),
-        cause: of("cause"), client: of("client") - 1, seconds: of("cause_s"), last: of("last") - 1, waited: of("waited"),
+        place, number: of("number"), start: of("start") * tick, end: of("end") * tick, updates: of("updates"), late: of("late"),
+        cause: of("cause"), client: of("client") - 1, seconds: of("cause_s") * tick, last: of("last") - 1,
+        waited: of("waited") / 10000,
       };
+    }
+
+    // Places of the longest rounds, the longest first.
+    longest(count) {
+      const start = this.columns["round.start"], end = this.columns["round.end"];
+      const found = [];
+      for (let row = 0; row < this.rounds; row++) {
+        const lasts = end[row] - start[row];
+        if (found.length === count && lasts <= found[count - 1][0]) continue;
+        found.push([lasts, row + 1]);
+        found.sort((a, b) => b[0] - a[0] || a[1] - b[1]);
+        found.length = Math.min(found.length, count);
+      }
+      return found.map(([, place]) => place);
     }
 
     // Draw one lane between two times; false, and nothing, where it has more spans than pixels.

@@ -87,11 +87,12 @@ class ClientNumbers:
             for name in ("client", "speed", *(one.key for one in known)):
                 values = [row.get(name, np.full(len(row["client"]), np.nan)) for row in rows]
                 columns[f"k{index}.{name}"] = np.concatenate(values)[kept]
-        speeds = [columns[name] for name in columns if name.endswith(".speed")]
+        speeds = any(_differ(columns[name]) for name in columns if name.endswith(".speed"))
         return {
             "count": self._count,
-            "speeds": any(_differ(one) for one in speeds),
-            "measures": [_plain(one, means[one.key]) for one in known],
+            "speeds": speeds,
+            # Thirds of devices that are all alike would mean nothing.
+            "measures": [_plain(one, means[one.key] if speeds else []) for one in known],
             "packed": pack_columns(columns),
         }
 

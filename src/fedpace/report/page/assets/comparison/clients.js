@@ -70,11 +70,14 @@
         itemStyle: { color: fp.colour(index), opacity: data.length > 400 ? 0.45 : 0.7 }, large: false,
       });
     });
+    const places = series.flatMap((one) => one.data.map(([x]) => x));
+    const near = places.length && Math.max(...places) < 300 * Math.min(...places);
     return {
       grid: { left: 8, right: 16, top: 18, bottom: 30, containLabel: true },
       xAxis: speeds
-        ? { type: "log", name: "speed of the device (samples a second, full model)", nameGap: 26,
-          axisLabel: { formatter: (value) => fp.number(value) }, min: "dataMin", max: "dataMax" }
+        ? { type: "log", logBase: near ? 2 : 10, name: "speed of the device (samples a second, full model)", nameGap: 26,
+          min: "dataMin", max: "dataMax",
+          axisLabel: { formatter: (value) => fp.number(value), showMinLabel: false, showMaxLabel: false } }
         : { type: "value", name: "client", nameGap: 26, min: 0, minInterval: 1 },
       yAxis: { type: "value", axisLabel: { formatter: axisText(measure) } },
       tooltip: { trigger: "item", formatter: (one) => fp.tip(`client ${one.data[2]}`, [

@@ -91,9 +91,40 @@ def test_journals_are_found_by_label_and_seed(compared, tmp_path):
     assert set(found) == {(label, seed) for label in ("sync", "fedbuff", ODD) for seed in (0, 1)}
 
 
-def test_where_all_timelines_do_not_fit_the_first_seeds_are_on_the_page(monkeypatch):
-    monkeypatch.setattr("fedpace.report.page.document.MOST_SPANS", 9_000)
-    details = [large_details(20, 50, seed) for seed in range(3)]
-    data = page_data({"sync": [one.summary for one in details]}, (), lambda run: details[run.seed])
+@pytest.fixture
+def three():
+    """Details of three seeds, each of about 4,000 spans."""
+    return [large_details(20, 50, seed) for seed in range(3)]
+
+
+def of_seeds(three):
+    return page_data({"sync": [one.summary for one in three]}, (), lambda run: three[run.seed])
+
+
+def test_where_all_timelines_do_not_fit_the_first_seeds_are_on_the_page(monkeypatch, three):
+    monkeypatch.setattr("fedpace.report.page.timelines.MOST_SPANS", 9_000)
+    data = of_seeds(three)
     assert [one["run"] for one in data["timelines"]] == [0, 1]
-    assert "Timelines of 1 more runs are left out" in data["timelines"][0]["words"][-1]
+    assert "Timelines of 1 more run are left out" in data["timelines"][0]["words"][-1]
+
+
+def test_labels_share_the_room_for_timelines(monkeypatch, three):
+    monkeypatch.setattr("fedpace.report.page.timelines.MOST_SPANS", 6_000)
+    monkeypatch.setattr("fedpace.report.page.timelines.LEAST_SPANS", 1_000)
+    groups = {str(seed): [one.summary] for seed, one in enumerate(three)}
+    data = page_data(groups, (), lambda run: three[run.seed])
+    assert [one["run"] for one in data["timelines"]] == [0, 1, 2]
+    spans = [len(unpack_columns(one["packed"])["start"]) for one in data["timelines"]]
+    assert sum(spans) <= 6_000
+    assert min(spans) > 1_000
+
+
+def test_of_a_journal_that_is_too_large_the_settings_are_shown(monkeypatch, compared, tmp_path):
+    monkeypatch.setattr("fedpace.report.page.write.MOST_BYTES", 1_000)
+    write_page(collect_runs(compared), tmp_path / PAGE, (0.5,), find_journals(compared))
+    text = (tmp_path / PAGE).read_text(encoding="utf-8")
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    assert data["timelines"] == []
+    assert "Timelines of 6 runs are left out" in data["no_timeline"]
+    assert len(data["repeats"]) == 3
+    assert data["settings"]

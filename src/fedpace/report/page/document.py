@@ -13,11 +13,11 @@ from fedpace.core.journal import Header
 from fedpace.report.curves import metric_curve
 from fedpace.report.page.aims import aims_of
 from fedpace.report.page.details import RunDetails
-from fedpace.report.page.lanes import MOST_SPANS, pack_lanes
 from fedpace.report.page.measures import ClientMeasure, ClientNumbers
 from fedpace.report.page.packing import pack_columns
 from fedpace.report.page.paired import MOST_LABELS
 from fedpace.report.page.repeat import flat_settings, repeat_entry
+from fedpace.report.page.timelines import PageTimelines
 from fedpace.report.states import state_cells
 from fedpace.report.summary import Groups, Summary, Track, chosen_metric
 from fedpace.report.table import caption, heading, measures
@@ -26,8 +26,9 @@ FORMAT = 1
 """Of the document; page and data of one format go together."""
 MOST_POINTS = 400
 """Points of a curve."""
-Details = Callable[[Summary], RunDetails | None]
-"""Reads the details of a run; None where its journal is not to be had."""
+Details = Callable[[Summary], RunDetails | Header | None]
+"""Reads the details of a run; its header alone where its journal is too large for a timeline, None
+where it is not to be had."""
 
 
 def page_data(
@@ -43,20 +44,26 @@ def page_data(
     shown: labels whose numbers are shown at first, by default all.
     """
     chosen = chosen_metric(groups, metric)
-    numbers, timelines, headers = ClientNumbers(groups), _Timelines(), dict[str, Header]()
+    numbers, timelines, headers = ClientNumbers(groups), PageTimelines(), dict[str, Header]()
     runs = [
         (index, rank, run) for index, own in enumerate(groups.values()) for rank, run in enumerate(own)
     ]
     entries = [_run_entry(index, run) for index, _, run in runs]
     # The first seed of every label comes first, where there is not room for all.
-    for place in sorted(range(len(runs)), key=lambda place: (runs[place][1], place)):
-        index, _, run = runs[place]
+    order = sorted(range(len(runs)), key=lambda place: (runs[place][1], place))
+    for turn, place in enumerate(order):
+        index, rank, run = runs[place]
         found = details(run)
-        if found is not None:
-            headers.setdefault(list(groups)[index], found.header)
-            entries[place]["version"] = found.header.fedpace
-            numbers.add(index, found)
-            timelines.add(place, found)
+        if found is None:
+            continue
+        sharing = sum(runs[other][1] == rank for other in order[turn:])
+        header = found if isinstance(found, Header) else found.header
+        headers.setdefault(list(groups)[index], header)
+        entries[place]["version"] = header.fedpace
+        whole = None if isinstance(found, Header) else found
+        if whole is not None:
+            numbers.add(index, whole)
+        timelines.add(place, whole, sharing)
     clocks = sorted({run.clock for _, _, run in runs})
     return {
         "format": FORMAT,
@@ -88,35 +95,6 @@ def page_data(
         ],
         **timelines.parts(),
     }  # fmt: skip
-
-
-class _Timelines:
-    """Timelines that have found room on the page."""
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[int, dict[str, Any]]] = []
-        self._left_out = 0
-        self._room = MOST_SPANS
-
-    def add(self, place: int, details: RunDetails) -> None:
-        spans = len(details.timeline.spans)
-        if self._entries and spans > self._room:
-            self._left_out += 1
-            return
-        packed = pack_lanes(details.timeline, details.speeds)
-        self._room -= packed.spans
-        self._entries.append((place, {"run": place, **packed.entry}))
-
-    def parts(self) -> dict[str, Any]:
-        entries = [entry for _, entry in sorted(self._entries, key=lambda one: one[0])]
-        if self._left_out and entries:
-            word = (
-                f"Timelines of {self._left_out} more runs are left out, to keep this page small; the "
-                "page of a run's own folder has its timeline."
-            )
-            for entry in entries:
-                entry["words"].append(word)
-        return {"timelines": entries}
 
 
 def _run_entry(index: int, run: Summary) -> dict[str, Any]:

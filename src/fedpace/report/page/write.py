@@ -5,13 +5,15 @@ from pathlib import Path
 
 from fedpace.core.errors import JournalError
 from fedpace.core.host import write_whole
-from fedpace.core.journal import read
+from fedpace.core.journal import Header, read
 from fedpace.report.page.details import RunDetails, read_details
 from fedpace.report.page.document import page_data
 from fedpace.report.page.html import page_html
 from fedpace.report.summary import Groups, Summary
 
 PAGE = "report.html"
+MOST_BYTES = 1_500_000_000
+"""Journals of which a timeline is made: of more it would take more memory than a report should."""
 
 
 def write_page(
@@ -29,16 +31,19 @@ def write_page(
     """
     known = journals_by_run(journals)
 
-    def details(run: Summary) -> RunDetails | None:
-        place = known.get((run.label, run.seed))
-        return None if place is None else read_details(place, run)
+    def details(run: Summary) -> RunDetails | Header | None:
+        found = known.get((run.label, run.seed))
+        if found is None:
+            return None
+        place, header = found
+        return header if place.stat().st_size > MOST_BYTES else read_details(place, run)
 
     data = page_data(groups, targets, details, title, metric, shown)
     write_whole(path, page_html(data, data["title"]))
 
 
-def journals_by_run(journals: Sequence[Path]) -> Mapping[tuple[str, int], Path]:
-    """The journals by label and seed, from their first lines; unreadable ones are left out."""
+def journals_by_run(journals: Sequence[Path]) -> Mapping[tuple[str, int], tuple[Path, Header]]:
+    """The journals by label and seed, with their headers; unreadable ones are left out."""
     found = {}
     for path in journals:
         try:
@@ -47,5 +52,5 @@ def journals_by_run(journals: Sequence[Path]) -> Mapping[tuple[str, int], Path]:
             continue
         label = header.run.get("label")
         name = label if isinstance(label, str) and label else header.policy
-        found[name, header.context.seed] = path
+        found[name, header.context.seed] = path, header
     return found

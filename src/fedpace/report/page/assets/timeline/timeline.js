@@ -15,7 +15,7 @@
     fp.forgetPatterns();
     if (!page.timelines.length) {
       t.lanes = null;
-      where.replaceChildren(fp.card("Timeline", null, [], fp.empty("No journal is there to draw a timeline from.")));
+      where.replaceChildren(fp.card("Timeline", null, [], fp.empty(page.no_timeline || "No journal is there to draw a timeline from.")));
       return Promise.resolve();
     }
     // With the same runs only the lanes change; lists stay open, words half written.

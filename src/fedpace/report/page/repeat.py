@@ -14,7 +14,7 @@ _NOT_SETTINGS = ("label", "operations", "clock", "seed")
 
 def flat_settings(header: Header) -> dict[str, str]:
     """All settings of a run by dotted keys, as TOML writes their values; the seed is left out."""
-    policy = {"policy": header.policy, **{f"policy.{key}": one for key, one in header.settings.items()}}
+    policy = {"policy": header.policy, **_flat(header.settings, "policy.")}
     budget = {f"budget.{key}": one for key, one in _budget(header).items()}
     run = {key: one for key, one in header.run.items() if key not in ("label", "seed")}
     return {key: toml_value(one) for key, one in {**policy, **_flat(run), **budget}.items()}

@@ -69,6 +69,14 @@ def serve(
             "is given [serve.metrics of the config, or not at all].",
         ),
     ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve the run's page to operators there, on 127.0.0.1 unless a host is given; see "
+            "`fedpace page` [serve.page of the config, or not at all].",
+        ),
+    ] = None,
     log: LogFormat = "text",
     verbose: Verbose = False,
     track: shared.TrackTo = None,
@@ -98,6 +106,7 @@ def serve(
         overwrite=overwrite,
         anywhere=anywhere,
         metrics=metrics,
+        page=page,
     )
     if result is None:
         again = f"fedpace serve {config} --out {folder} --resume"

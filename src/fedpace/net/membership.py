@@ -45,6 +45,12 @@ class Orders(Protocol):
     def stop(self, reason: str) -> None: ...
 
 
+class PageLinks(Protocol):
+    """Gives operators links to the server's page."""
+
+    def link(self, operator: Identity) -> pb.PageLink: ...
+
+
 class Membership:
     """Signs certificates of members, and carries out the orders of operators."""
 
@@ -62,6 +68,8 @@ class Membership:
         self._complaints = Complaints(clock)
         self.on_refused: Callable[[str], None] = lambda kind: None
         """Told the kind of what was turned away, as counters have it."""
+        self.pages: PageLinks | None = None
+        """Of the server's page; None where it has none."""
 
     async def sign(self, requests: AsyncIterator[bytes], context: Call) -> pb.SignReply:
         """A certificate for the key of a signing request."""
@@ -108,14 +116,24 @@ class Membership:
                 log.warning("%s is no operator, and may not %s", identity.name, order)
                 with suppress(OSError):
                     self._write(folder, f"was refused: {order}", actor, name, reason)
-            text = f"{identity.name} is a client; only an operator may {order}"
+            what = "see the page" if order == "page" else order
+            text = f"{identity.name} is a client; only an operator may {what}"
             raise await _end(context, grpc.StatusCode.PERMISSION_DENIED, text)
         try:
+            if order == "page":
+                return await asyncio.to_thread(self._page_link, folder, identity, actor)
             said = await asyncio.to_thread(self._carry_out, folder, request, actor, reason)
         except (ConfigError, OSError) as error:
             raise await _end(context, grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
         log.warning("operator %s: %s%s", identity.name, said, f" ({reason})" if reason else "")
         return pb.OperateReply(said=said)
+
+    def _page_link(self, folder: Path, operator: Identity, actor: Actor) -> pb.OperateReply:
+        if self.pages is None:
+            raise ConfigError("this server has no page; start it with --page [HOST:]PORT")
+        link = self.pages.link(operator)
+        self._write(folder, "got a link to the page", actor, None, None)
+        return pb.OperateReply(said="the link works once, within 5 minutes", page=link)
 
     def _carry_out(
         self, folder: Path, request: pb.OperateRequest, actor: Actor, reason: str | None

@@ -68,6 +68,9 @@ class ServeSettings(Checked):
         str | None,
         "[HOST:]PORT for /healthz, /readyz and /metrics; default: none, and no host: loopback",
     ] = None
+    page: Annotated[
+        str | None, "[HOST:]PORT for the operators' page; default: none, and no host: loopback"
+    ] = None
     metrics_clients: Annotated[bool, "metrics of each client by its name, too"] = False
 
     def _check_rest(self) -> None:

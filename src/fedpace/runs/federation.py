@@ -28,7 +28,8 @@ from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.limits.sockets import ConnectionLimits, SocketWatch
 from fedpace.net.membership import Membership, MembershipStub, membership_handlers
 from fedpace.net.monitor.delays import hold_ups
-from fedpace.net.monitor.endpoint import WatchEndpoint, is_loopback, watch_endpoint
+from fedpace.net.monitor.endpoint import WatchEndpoint, is_loopback, watch_address, watch_endpoint
+from fedpace.net.monitor.page import PageProcess, operators_page
 from fedpace.net.monitor.snapshot import RunWatch
 from fedpace.net.server import Server
 from fedpace.net.service import SERVER_OPTIONS, Stub, handlers
@@ -71,23 +72,28 @@ def serve(
     on_ready: Callable[[int], None] = lambda port: None,
     stop: threading.Event | None = None,
     metrics: str | None = None,
+    page: str | None = None,
 ) -> Result | None:
     """Run one policy over a network, until it is over; None where it was stopped before.
 
     address: HOST:PORT to listen on, port 0 for any that is free; on_ready: told the port; stop: ends
     the run when it is set, to be gone on with by `resume`. Ctrl-C does the same. anywhere: also listen
     to other machines where the gate asks nobody for proof. metrics: [HOST:]PORT for health and metrics,
-    instead of the config's.
+    page: for the operators' page, instead of the config's.
     """
     plans, folder = configs.load_plan(config, policy), RunFolder(out)
     request = RunRequest(*plans, folder, task, device, resume, overwrite)
+    page = page or plans[0].serve.page
     if not anywhere:
         check_exposure(address, gate)
+        if page is not None:
+            check_exposure("{}:{}".format(*watch_address(page, "page", 8852)), gate)
     watching = watch_endpoint(metrics or plans[0].serve.metrics)
-    with one_thread(), folder, watching as watched:
+    showing = operators_page(page, gate, folder.path, plans[0].name)
+    with one_thread(), folder, watching as watched, showing as shown:
         assembly = Assembly.served(request)
         finished = not assembly.open_folder() or asyncio.run(
-            _serve(assembly, _Endpoint(address, gate, on_ready, stop, watched))
+            _serve(assembly, _Endpoint(address, gate, on_ready, stop, watched, shown))
         )
     return open_result(folder.path) if finished else None
 
@@ -101,6 +107,7 @@ class _Endpoint:
     on_ready: Callable[[int], None]
     stop: threading.Event | None
     watched: WatchEndpoint | None
+    page: PageProcess | None
 
 
 def check_exposure(address: str, gate: Gate) -> None:
@@ -144,7 +151,7 @@ async def _serve_by(clock: PauseClock, assembly: Assembly, endpoint: _Endpoint) 
     sockets = SocketWatch(port, limits, time.monotonic)
     server.on_admitted = sockets.proved
     members = Membership(endpoint.gate, world, time.monotonic, sockets.proved)
-    members.on_refused = server.counters.refused_call
+    members.on_refused, members.pages = server.counters.refused_call, endpoint.page
     watch = RunWatch(
         server,
         world,
@@ -323,6 +330,15 @@ async def ask_status(address: str, keys: ClientKeys | None) -> pb.StatusReply:
 
 async def give_order(address: str, keys: ClientKeys | None, order: pb.OperateRequest) -> str:
     """Have an operator's order carried out; what the server says."""
+    return (await _operate(address, keys, order)).said
+
+
+async def ask_page_link(address: str, keys: ClientKeys | None) -> pb.PageLink:
+    """Ask a server for a link to its page, as an operator."""
+    return (await _operate(address, keys, pb.OperateRequest(page=True))).page
+
+
+async def _operate(address: str, keys: ClientKeys | None, order: pb.OperateRequest) -> pb.OperateReply:
     async with open_channel(check_address(address), keys) as channel:
         metadata = () if keys is None else keys.metadata()
         try:
@@ -335,7 +351,7 @@ async def give_order(address: str, keys: ClientKeys | None, order: pb.OperateReq
             raise PeerError(f"{address} does not do it: {text}") from None
         if keys is not None:
             await renew(channel, keys)
-        return reply.said
+        return reply
 
 
 def enrol(address: str, token: str, folder: str | Path, patience_s: float = 0.0) -> ClientKeys:

@@ -141,14 +141,32 @@ def test_events_say_when_a_growing_run_has_more(tmp_path, journal, grow):
         events.close()
 
 
+def test_a_page_that_cannot_be_made_says_so_and_is_tried_again(tmp_path, journal, grow):
+    made = []
+
+    def sometimes(runs):
+        made.append(runs)
+        return 1 / (len(made) - 1)
+
+    grow(len(journal) // 2)
+    feed = LiveFeed(FollowedRuns(tmp_path), sometimes)
+    feed.start()
+    try:
+        with feed.reading():
+            state = until(feed, lambda state: state.fault)
+            assert state.fault == "the page cannot be made: division by zero"
+            grow(len(journal))
+            assert until(feed, lambda state: state.version).fault == ""
+    finally:
+        feed.close()
+
+
 def test_a_slow_browser_gets_the_newest_and_no_more(tmp_path, journal, grow):
     grow(len(journal) // 2)
     with serving(tmp_path) as server:
         feed = server.feed
         with feed.reading():
-            state = feed.wait(None, 20)
-            while not state.version:
-                state = feed.wait(state, 20)
+            until(feed, lambda state: state.version)
             for end in range(len(journal) // 2, len(journal), 500):
                 grow(end)
                 feed._runs.advance()
@@ -181,6 +199,16 @@ def test_who_sends_no_request_is_cut_off(server, monkeypatch):
     monkeypatch.setattr(live_http._PageRequest, "timeout", 0.1)
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as silent:
         assert silent.recv(1) == b""
+
+
+def until(feed, holds):
+    """The first state of a feed of which something holds."""
+    state = feed.wait(None, 0.0)
+    for _ in range(300):
+        if holds(state):
+            return state
+        state = feed.wait(state, 0.1)
+    raise AssertionError(f"it never does: {state}")
 
 
 def wait_until(holds):

@@ -6,8 +6,13 @@ from fedpace.core.journal import JOURNAL
 from fedpace.report.live.tail import JournalTail
 
 
+def growing(journal):
+    header = journal.index(b"\n")
+    return [5, header, header + 1, len(journal) // 2, len(journal) // 2 + 1, len(journal)]
+
+
 def test_only_whole_new_lines_come(tmp_path, journal, grow):
-    tail, ends = JournalTail(tmp_path), [0, 5, 300, 1000, 1001, len(journal)]
+    tail, ends = JournalTail(tmp_path), growing(journal)
     assert tail.read() == ([], False)
     found, fresh = b"", []
     for end in ends:
@@ -64,7 +69,7 @@ def test_a_large_journal_comes_in_pieces_and_a_long_line_in_one(tmp_path, journa
 
 
 def test_the_journal_of_a_run_that_ends_is_the_same_file(tmp_path, journal, grow):
-    tail, part = JournalTail(tmp_path), grow(900)
+    tail, part = JournalTail(tmp_path), grow(len(journal) // 2)
     first = tail.read()
     grow(len(journal))
     os.replace(part, tmp_path / JOURNAL)
@@ -75,18 +80,18 @@ def test_the_journal_of_a_run_that_ends_is_the_same_file(tmp_path, journal, grow
 
 def test_a_journal_that_a_resumed_run_cuts_is_read_anew(tmp_path, journal, grow):
     tail = JournalTail(tmp_path)
-    grow(2000)
+    grow(len(journal))
     tail.read()
-    grow(1000, start=900)  # shorter than what was read
+    grow(len(journal) // 2, start=len(journal) // 3)  # shorter than what was read
     lines, anew = tail.read()
     assert anew
     assert journal.startswith(b"".join(lines))
 
 
 def test_a_journal_that_was_cut_and_has_grown_past_is_read_anew(tmp_path, journal, grow):
-    tail, part = JournalTail(tmp_path), grow(1000)
-    tail.read()
-    other = journal.replace(b'"at":0.0', b'"at":0.5')
+    tail, part = JournalTail(tmp_path), grow(len(journal) // 2)
+    assert tail.read().lines
+    other = journal.replace(b'"at":0.0', b'"at":0.125')
     part.write_bytes(other)  # the same file, with other lines
     lines, anew = tail.read()
     assert anew
@@ -97,12 +102,12 @@ def test_a_run_that_is_extended_is_followed_in_its_new_file(tmp_path, journal, g
     (tmp_path / JOURNAL).write_bytes(journal)
     tail = JournalTail(tmp_path)
     assert b"".join(tail.read().lines) == journal
-    grow(1500)
+    grow(len(journal) // 2)
     assert tail.read().anew
 
 
 def test_nothing_is_written_or_locked(tmp_path, journal, grow):
-    part = grow(1500)
+    part = grow(len(journal) // 2)
     before = {path: path.stat() for path in (tmp_path, part)}
     part.chmod(0o400)
     tmp_path.chmod(0o500)

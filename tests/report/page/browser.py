@@ -70,9 +70,9 @@ class Browser:
         os.close(self._out)
 
     def open(
-        self, path: Path, width: int = 1280, height: int = 900, dark: bool = False, view: str = ""
+        self, path: Path | str, width: int = 1280, height: int = 900, dark: bool = False, view: str = ""
     ) -> None:
-        """Open a file in a fresh page, and wait until it shows its data. view: which of its views."""
+        """Open a file or a link in a fresh page, and wait until it shows its data. view: one of its."""
         if self._target is not None:
             self.call("Target.closeTarget", browser=True, targetId=self._target)
         self._target = self.call("Target.createTarget", browser=True, url="about:blank")["targetId"]
@@ -83,7 +83,8 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.resize(width, height, dark)
-        self.call("Page.navigate", url=path.absolute().as_uri() + (f"#{view}" if view else ""))
+        link = path if isinstance(path, str) else path.absolute().as_uri()
+        self.call("Page.navigate", url=link + (f"#{view}" if view else ""))
         self.wait("document.body && document.body.dataset.shown >= '1'")
 
     def resize(self, width: int, height: int = 900, dark: bool = False) -> None:

@@ -12,6 +12,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fedpace compare configs/demo.toml --out runs/demo",
         "fedpace compare configs/demo.toml --policies timelyfl,sync --seeds 5",
     ),
+    "watch": ("fedpace watch runs/demo --open", "fedpace watch runs/demo --port 9000"),
     "report": (
         "fedpace report runs/demo --target 0.7 --target 0.75",
         "fedpace report runs/demo --first sync --metric loss",
@@ -35,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fedpace join 127.0.0.1:8850 --insecure --name alice --task my_task:make_task",
     ),
     "status": ("fedpace status server:8850 --keys keys/operator --watch 5",),
+    "page": ("fedpace page server:8850 --keys keys/operator --open",),
     "drain": ("fedpace drain server:8850 alice --keys keys/operator --reason maintenance",),
     "expel": ("fedpace expel server:8850 mallory --keys keys/operator",),
     "data list": ("fedpace data list",),

@@ -31,12 +31,14 @@ REQUEST_S = 5.0
 """How long a request may take to come, and its answer to be taken."""
 
 
-def watch_address(text: str) -> tuple[str, int]:
+def watch_address(text: str, what: str = "metrics", example: int = 9464) -> tuple[str, int]:
     """Host and port of [HOST:]PORT; this machine where there is no host. ConfigError for others."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not port.isdigit() or not 0 <= int(port) < 65536:
-        raise ConfigError(f"metrics is {text!r}; give [HOST:]PORT, such as 9464 or 10.0.0.5:9464")
+        raise ConfigError(
+            f"{what} is {text!r}; give [HOST:]PORT, such as {example} or 10.0.0.5:{example}"
+        )
     return host, int(port)
 
 

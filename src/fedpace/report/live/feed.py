@@ -6,6 +6,7 @@ a slow reader has missed is gone.
 
 import gzip
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedpace.report.live.runs import FollowedRuns, RunsState
+
+log = logging.getLogger("fedpace.live")
 
 POLL_S = 0.5
 """How often journals are looked at."""
@@ -25,14 +28,19 @@ Document = Callable[[FollowedRuns], Any]
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """What is newest. version: of the document, 0 before the first; closed: nothing more will come."""
+    """What is newest. version: of the document, 0 before the first; closed: nothing more will come.
+
+    fault: why the last document could not be made, empty where it could.
+    """
 
     runs: RunsState
     version: int
     closed: bool
+    fault: str = ""
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self.runs), "version": self.version, "closed": self.closed})
+        own = {"version": self.version, "closed": self.closed, "fault": self.fault}
+        return json.dumps(asdict(self.runs) | own)
 
 
 class LiveFeed:
@@ -42,7 +50,7 @@ class LiveFeed:
         self._runs, self._make = runs, document
         self._news = threading.Condition()
         self._state = FeedState(runs.state(), 0, closed=False)
-        self._body = b""
+        self._body, self._fault = b"", ""
         self._readers = 0
         self._stale, self._built_at, self._took_s = True, 0.0, 0.0
         self._ending = threading.Event()
@@ -109,17 +117,23 @@ class LiveFeed:
 
     def _build(self) -> None:
         began = time.monotonic()
-        self._stale = False
-        text = json.dumps(self._make(self._runs), allow_nan=False, separators=(",", ":"))
-        body = gzip.compress(text.encode(), 1, mtime=0)
+        self._stale, body = False, None
+        try:
+            text = json.dumps(self._make(self._runs), allow_nan=False, separators=(",", ":"))
+            body, self._fault = gzip.compress(text.encode(), 1, mtime=0), ""
+        except Exception as error:  # of runs that are unlike, or of a bug: the next may do
+            self._fault = f"the page cannot be made: {error}"
+            log.debug("the page cannot be made", exc_info=True)
         self._built_at = time.monotonic()
         self._took_s = self._built_at - began
-        with self._news:
-            self._body = body
-        self._publish(built=True)
+        if body is not None:
+            with self._news:
+                self._body = body
+        self._publish(built=body is not None)
 
     def _publish(self, built: bool = False, closed: bool = False) -> None:
-        state = FeedState(self._runs.state(), self._state.version + built, closed or self._state.closed)
+        version, closed = self._state.version + built, closed or self._state.closed
+        state = FeedState(self._runs.state(), version, closed, self._fault)
         with self._news:
             if state != self._state:
                 self._state = state

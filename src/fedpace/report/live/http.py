@@ -34,6 +34,8 @@ _SAFE = {
     "X-Frame-Options": "DENY",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts that stand for all addresses of a machine."""
 TlsContext = Callable[[], ssl.SSLContext]
 
 
@@ -76,9 +78,9 @@ class LivePageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds the page."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.secure else 'http'}://{host}:{self.port}/"
+        """Where a browser finds the page."""
+        host = socket.gethostname() if self.host in EVERYWHERE else self.host
+        return page_url(host, self.port, self.secure)
 
     def start(self) -> None:
         self.feed.start()
@@ -122,6 +124,12 @@ class LivePageServer(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a request for the page broke", exc_info=True)
+
+
+def page_url(host: str, port: int, secure: bool) -> str:
+    """The address of a page."""
+    name = f"[{host}]" if ":" in host else host
+    return f"{'https' if secure else 'http'}://{name}:{port}/"
 
 
 def is_local(host: str) -> bool:

@@ -11,6 +11,7 @@ from fedpace.core.journal import Header, JournalLines
 from fedpace.report.live.tail import JournalTail
 from fedpace.report.summary import Summary
 from fedpace.report.tally import Tally
+from fedpace.report.timeline.recorder import JournalTables
 
 _LOCK = ".lock"
 
@@ -31,7 +32,7 @@ class FollowedRun:
     def _start_anew(self) -> None:
         self._lines = JournalLines(self.folder)
         self.fault: str | None = None
-        self.tally = Tally()
+        self.tally, self.tables = Tally(), JournalTables(None)
         self.tested: ClientsEvaluated | None = None
 
     @property
@@ -74,12 +75,27 @@ class FollowedRun:
     def _take(self, line: bytes) -> None:
         message = self._lines.decode(line)
         if message is None:
-            header = self._lines.header
-            self.tally = Tally(None if header is None else header.context.budget)
+            if self.header is not None:
+                metrics = self.header.context.metrics
+                self.tally = Tally(self.header.context.budget)
+                self.tables = JournalTables(metrics[0].name if metrics else None)
             return
         self.tally.write(message)
+        self.tables.write(message)
         if isinstance(message, ClientsEvaluated):
             self.tested = message
+
+    def words(self, going: str) -> str:
+        """Where the run stands, for people. going: what is said of one that is not over."""
+        if self.over or self.header is None:
+            return f"over: {self.tally.finished}"
+        metrics, tested = self.header.context.metrics, self.tally.evaluations[-1:]
+        value = tested[0].metrics.get(metrics[0].name) if tested and metrics else None
+        metric = "" if value is None else f", {metrics[0].text(value)}"
+        stop = self.header.run.get("stop")
+        rounds = stop.get("rounds") if isinstance(stop, dict) else None
+        last = f"/{rounds}" if isinstance(rounds, int) else ""
+        return f"{going} at round {len(self.tally.round_times)}{last}{metric}"
 
     def summary(self) -> Summary | None:
         """The summary so far; None where nothing is there yet."""

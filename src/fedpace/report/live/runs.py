@@ -60,18 +60,21 @@ class FollowedRuns:
         return len(self.runs) > before
 
     def groups(self) -> dict[str, list[Summary]]:
-        """Summaries by label, in the order of labels and seeds; of two alike the first one."""
+        """Summaries by label, in the order in which they came, so that labels keep their colours.
+
+        Seeds are sorted; of two runs alike the first one counts.
+        """
         found: dict[str, dict[int, Summary]] = {}
-        for _, run in sorted(self.runs.items()):
+        for run in self.runs.values():
             summary = run.summary()
             if summary is not None:
                 found.setdefault(summary.label, {}).setdefault(summary.seed, summary)
-        return {label: [runs[seed] for seed in sorted(runs)] for label, runs in sorted(found.items())}
+        return {label: [runs[seed] for seed in sorted(runs)] for label, runs in found.items()}
 
     def of(self, summary: Summary) -> FollowedRun | None:
         """The run that a summary is of."""
         wanted = summary.label, summary.seed
-        return next((run for _, run in sorted(self.runs.items()) if run.name == wanted), None)
+        return next((run for run in self.runs.values() if run.name == wanted), None)
 
     def state(self) -> RunsState:
         """Where they stand now."""
@@ -98,15 +101,7 @@ def _words(known: list[FollowedRun], ended: int, written: bool) -> str:
     if len(known) > 1:
         going = "under way" if written else "over" if ended == len(known) else "stopped"
         return f"{going}: {ended} of {len(known)} runs are over"
-    (run,) = known
-    if run.over:
-        return f"over: {run.tally.finished}"
-    rounds = len(run.tally.round_times)
-    tested = run.tally.evaluations[-1:] if run.header is not None else []
-    metrics = run.header.context.metrics if run.header is not None else ()
-    value = tested[0].metrics.get(metrics[0].name) if tested and metrics else None
-    metric = "" if value is None else f", {metrics[0].text(value)}"
-    return f"{'under way' if written else 'stopped'} at round {rounds}{metric}"
+    return known[0].words("under way" if written else "stopped")
 
 
 def find_runs(folder: Path) -> list[Path]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedpace.core.policy import Policy
     from fedpace.learn.metrics.metric import Metric
     from fedpace.learn.tasks.task import Task
+    from fedpace.runs.comparison.sweep_result import SweepResult, sweep
     from fedpace.runs.config import Config
     from fedpace.runs.config import load as load_config
     from fedpace.runs.hooks import RoundInfo
@@ -37,12 +38,14 @@ __all__ = [
     "Result",
     "RoundInfo",
     "StopRun",
+    "SweepResult",
     "Task",
     "__version__",
     "load_config",
     "metrics",
     "open_result",
     "simulate",
+    "sweep",
 ]
 
 _HOMES = {
@@ -56,10 +59,12 @@ _HOMES = {
     "Result": "runs.results.result",
     "RoundInfo": "runs.hooks",
     "StopRun": "core.errors",
+    "SweepResult": "runs.comparison.sweep_result",
     "Task": "learn.tasks.task",
     "load_config": "runs.config:load",
     "open_result": "runs.results.result",
     "simulate": "runs.simulate",
+    "sweep": "runs.comparison.sweep_result",
 }
 """Module of each name, below fedpace, and what it is called there where that differs."""
 

@@ -38,7 +38,7 @@ def test_policies_and_what_they_override_may_differ():
         ({"task": {"kind": "idx"}}, r"run-0 and run-1 .* differ in task.model \('mlp' and not set\);"),
         ({"partition": {"kind": "iid"}}, "partition.kind .* and partition.alpha|partition.kind"),
         ({"fleet": {"kind": "phones"}}, "fleet.kind"),
-        ({"clock": "real"}, r"clock \(not set and 'real'\); .*--mix"),
+        ({"clock": "real"}, r"clock \(not set and 'real'\); .*mix=True"),
     ],
 )
 def test_runs_of_unlike_things_are_refused_by_what_differs(change, complaint):

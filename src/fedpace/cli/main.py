@@ -19,6 +19,7 @@ from fedpace.cli.new.command import new
 from fedpace.cli.shared import complain
 from fedpace.cli.simulation import StoppedByUser, compare, replay, report, run
 from fedpace.cli.status import StatusCommand, status
+from fedpace.cli.sweep import sweep
 from fedpace.cli.watch import page, watch
 from fedpace.core.errors import FedpaceError
 from fedpace.runs.plugins import Group
@@ -32,7 +33,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(plan.app, name="plan")
 app.add_typer(keys.app, name="keys")
-_SIMULATION = (new, run, compare, watch, report, export, replay)
+_SIMULATION = (new, run, compare, sweep, watch, report, export, replay)
 _FEDERATION = (serve, join, page, drain, expel, stop)
 for command in (*_SIMULATION, *_FEDERATION):
     app.command()(command)

@@ -47,6 +47,9 @@ Device = Annotated[
         metavar="cpu|cuda|cuda:N", help="Where clients train.", autocompletion=complete_device
     ),
 ]
+Executor = Annotated[
+    str, typer.Option(metavar="processes|ray", help="Whose they are: this machine's, a cluster's.")
+]
 TrackTo = Annotated[
     str | None,
     typer.Option(
@@ -57,6 +60,8 @@ TrackTo = Annotated[
 ]
 FLAGS = {
     "resume=True": "--resume",
+    "mix=True": "--mix",
+    "grid={'train.lr': [0.05, 0.1]}": "--grid train.lr=0.05,0.1",
     "overwrite=True": "--overwrite",
     "anywhere=True": "--anywhere",
     "device='cpu'": "--device cpu",

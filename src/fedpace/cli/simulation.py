@@ -4,7 +4,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +12,14 @@ from traceback import format_exception
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from fedpace.cli import shared
 from fedpace.core.errors import ConfigError, FedpaceError, unknown
 from fedpace.core.host import write_whole
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
+from fedpace.runs.comparison.workers import Entry
 from fedpace.runs.progress.bars import open_display
 from fedpace.runs.progress.board import ProgressBoard
 from fedpace.runs.stopping import StoppedBySignal
@@ -45,9 +47,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
     out: shared.OutFolder = None,
     workers: Annotated[int, typer.Option(help="Processes that train; results do not change.")] = 1,
-    executor: Annotated[
-        str, typer.Option(metavar="processes|ray", help="Whose they are: this machine's, a cluster's.")
-    ] = "processes",
+    executor: shared.Executor = "processes",
     device: shared.Device = "cpu",
     together: Together = None,
     timing_only: Annotated[
@@ -81,7 +81,7 @@ def run(
     folder = out or shared.run_folder(settings.name, label, f"seed-{settings.seed}")
     stop = configs.policy_plan(settings, label).stop
     shared.say_trackers(settings, folder)
-    with _running() as board:
+    with running() as board:
         result = simulate_run(
             settings,
             policy=label,
@@ -108,6 +108,7 @@ def compare(
     jobs: Annotated[
         int | None, typer.Option(help="Runs at the same time [one a core, 4 on a GPU].")
     ] = None,
+    executor: shared.Executor = "processes",
     device: shared.Device = "cpu",
     together: Together = None,
     resume: shared.Resume = False,
@@ -121,12 +122,12 @@ def compare(
     others alone; the exit status is 2 then, and 4 where a run ended without an update.
     """
     from fedpace.runs.comparison.compare import compare as run_all
-    from fedpace.runs.comparison.compare import describe_failure, follow_comparison
+    from fedpace.runs.comparison.compare import follow_comparison
     from fedpace.runs.comparison.grid import expand_grid
 
     overrides = list(set_ or [])
     if policies is not None:
-        labels = _names(policies)
+        labels = split_names(policies)
         if not labels:
             raise ConfigError("--policies names nobody; give labels or names, such as timelyfl,sync")
         overrides.append(f"compare.policies={json.dumps(labels)}")
@@ -139,27 +140,20 @@ def compare(
     settings, cells = expand_grid(shared.load_config(config, overrides))
     folder = out or shared.run_folder(settings.name)
     shared.say_trackers(settings, folder)
-    with _running() as board:
+    with running() as board:
         found = run_all(
             settings,
             folder,
             jobs=jobs,
             device=device,
+            executor=executor,
             resume=resume,
             overwrite=overwrite,
             progress=follow_comparison(board, settings),
         )
     aims = settings.compare
     shared.show_report(found.groups, folder, aims.targets, settings.name, aims.metric, cells)
-    if found.failed:
-        for entry, error in found.failed.items():
-            shared.complain(describe_failure(entry, error))
-            if not isinstance(error, FedpaceError | OSError | BrokenProcessPool):
-                shared.complain("".join(format_exception(error)))  # a bug
-        shared.complain(
-            f"{len(found.failed)} runs failed and are not in the table; go on with: {_resume_command()}"
-        )
-        raise typer.Exit(2)
+    end_with_failures(found.failed)
     shared.end_if_nothing_happened(run for runs in found.groups.values() for run in runs)
 
 
@@ -196,11 +190,13 @@ def report(
     fleets or seeds are not mixed unless --mix is given.
     """
     from fedpace.report.collection import collect_runs, default_targets, gone_runs, last_report_options
+    from fedpace.report.sweep.record import SweepRecord
+    from fedpace.report.sweep.show import show_sweep
     from fedpace.report.tables.formats import find_format, render_table
 
     kind = None if format_ is None and out is None else find_format(format_, out)
 
-    before, asked = last_report_options(folder), _names(first or "")
+    before, asked = last_report_options(folder), split_names(first or "")
     groups = collect_runs(folder, asked or tuple(before.runs), mix)
     for label in asked:
         if label not in groups:
@@ -214,6 +210,8 @@ def report(
         targets = targets or default_targets(groups, metric)
         _give_table(render_table(kind, groups, targets, metric), out)
         return
+    if (record := SweepRecord.read(folder)) is not None and record.chosen:
+        show_sweep(record, folder, Console())
     shared.show_report(groups, folder, targets, before.title, metric, before.cells)
 
 
@@ -245,8 +243,24 @@ def replay(
     shared.say(f"{path}: the policy gives the same commands again")
 
 
+def end_with_failures(failed: Mapping[Entry, Exception]) -> None:
+    """Say which runs failed, how to go on with them, and so by the exit status."""
+    from fedpace.runs.comparison.compare import describe_failure
+
+    if not failed:
+        return
+    for entry, error in failed.items():
+        shared.complain(describe_failure(entry, error))
+        if not isinstance(error, FedpaceError | OSError | BrokenProcessPool):
+            shared.complain("".join(format_exception(error)))  # a bug
+    shared.complain(
+        f"{len(failed)} runs failed and are not in the table; go on with: {_resume_command()}"
+    )
+    raise typer.Exit(2)
+
+
 @contextmanager
-def _running() -> Iterator[ProgressBoard]:
+def running() -> Iterator[ProgressBoard]:
     """Progress of something long; Ctrl-C in it is no error."""
     try:
         with ProgressBoard(open_display()) as board:
@@ -263,5 +277,6 @@ def _resume_command() -> str:
     return shlex.join(["fedpace", *arguments, "--resume"])
 
 
-def _names(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
+    """Names between commas."""
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -12,11 +12,12 @@ from rich.console import Console
 
 from fedpace.core.errors import JournalError
 from fedpace.core.host import write_whole
-from fedpace.core.journal import JOURNAL, part_path, read
+from fedpace.core.journal import JOURNAL, Header, part_path, read
 from fedpace.report.likeness import check_alike
 from fedpace.report.looks import FEW_LABELS, MOST_LABELS
 from fedpace.report.states import best_cells, best_lines
 from fedpace.report.summary import Groups, Summary, chosen_metric, summarise
+from fedpace.report.sweep.record import SweepRecord
 from fedpace.report.table import markdown
 from fedpace.report.tables.layout import comparison_blocks
 
@@ -26,15 +27,19 @@ def collect_runs(
 ) -> dict[str, list[Summary]]:
     """The runs below `folder` by label, those of `first` in front; each group in the order of seeds.
 
-    Runs that are not over, under way or stopped, are among them as far as they have come.
+    Runs that are not over, under way or stopped, are among them as far as they have come. Of a sweep
+    that has chosen, the runs of chosen settings on the seeds that are reported.
     mix: take runs that cannot be compared, too: of other data, fleets, models or seeds.
     """
-    paths = find_journals(folder)
+    headers = {path: read(path, unfinished=True)[0] for path in find_journals(folder)}
+    record = SweepRecord.read(folder)
+    if record is not None and record.chosen and not mix:
+        headers = _of_sweep(headers, record)
     if not mix:
-        check_alike({path: read(path, unfinished=True)[0] for path in paths})
+        check_alike(headers)
     found: dict[tuple[str, int], Path] = {}
     groups: dict[str, list[Summary]] = {}
-    for path in paths:
+    for path in headers:
         whole = path.name == JOURNAL
         summary = summarise(path, unfinished=not whole)
         if whole and summary.finished is None:
@@ -50,6 +55,22 @@ def collect_runs(
         runs.sort(key=lambda summary: summary.seed)
     order = [label for label in first if label in groups]
     return {label: groups[label] for label in [*order, *sorted(set(groups) - set(order))]}
+
+
+def _of_sweep(headers: Mapping[Path, Header], record: SweepRecord) -> dict[Path, Header]:
+    """The runs that a sweep reports."""
+    wanted = record.shown_runs()
+    found = {
+        path: header
+        for path, header in headers.items()
+        if header.context.seed in wanted.get(str(header.run.get("label")), ())
+    }
+    if not found:
+        raise JournalError(
+            "the chosen settings of this sweep have not been run yet; go on with the sweep and "
+            "resume=True, or show all of its runs with mix=True"
+        )
+    return found
 
 
 def find_journals(folder: Path) -> list[Path]:

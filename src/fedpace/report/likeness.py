@@ -32,7 +32,7 @@ def check_alike(headers: Mapping[Path, Header]) -> None:
             more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
             raise JournalError(
                 f"{first.parent} and {path.parent} are runs of unlike things: they differ in "
-                f"{named}{more}; report their folders one by one, or all together with --mix"
+                f"{named}{more}; report their folders one by one, or all together with mix=True"
             )
     _check_seeds(headers)
 
@@ -51,7 +51,7 @@ def _check_seeds(headers: Mapping[Path, Header]) -> None:
             raise JournalError(
                 f"{first} has seeds {_listed(ours)} and {label} {_listed(theirs)}, none of them the "
                 "same, so that they cannot be compared; report their folders one by one, or all "
-                "together with --mix"
+                "together with mix=True"
             )
 
 

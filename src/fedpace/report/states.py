@@ -4,10 +4,9 @@ A run that is over without an update that was ever used is told apart, too.
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
-from fedpace.core.evaluation.metric import MetricInfo
 from fedpace.report.summary import Groups, Summary, chosen_metric
+from fedpace.report.sweep.choice import Criterion, best_of_each, fault_of
 
 OVER = "finished"
 
@@ -24,11 +23,10 @@ def state_cells(groups: Groups) -> list[str]:
 
 def _state(run: Summary) -> tuple[str, int] | None:
     """A word for a run that did not end as it was to, and the round; None for one that did."""
-    if run.diverged is not None:
-        return "diverged", run.diverged[0]
-    if run.nothing is not None:
-        return "nothing happened", run.rounds
-    return ("unfinished", run.rounds) if run.finished is None else None
+    word = fault_of(run)
+    if word is None:
+        return None
+    return word, run.rounds if run.diverged is None else run.diverged[0]
 
 
 def _cell(runs: Sequence[Summary]) -> str:
@@ -60,42 +58,22 @@ def best_cells(
     have ended as they were to; None where no cell of a policy does, or nothing was tested.
     metric: by which the best is chosen, by default the main one.
     """
-    info = chosen_metric(groups, metric)
-    scores = _scores(groups, info)
-    best: dict[str, str | None] = dict.fromkeys(cells.values())
-    for policy in best:
-        own = {label: scores[label] for label, of in cells.items() if of == policy and label in scores}
-        if info is not None and own:
-            value = info.best(own.values())
-            best[policy] = next(label for label, score in own.items() if score == value)
-    return best
+    return best_of_each(groups, cells, Criterion("value", metric))[0]
 
 
 def best_lines(groups: Groups, cells: Mapping[str, str], metric: str | None = None) -> list[str]:
     """What a report says of the best cells."""
     info, lines = chosen_metric(groups, metric), list[str]()
-    scores = _scores(groups, info)
-    for policy, label in best_cells(groups, cells, metric).items():
-        if label is None or info is None:
+    best, scores = best_of_each(groups, cells, Criterion("value", metric))
+    for policy, label in best.items():
+        value = None if label is None else scores[label].mean
+        if label is None or info is None or value is None:
             lines.append(f"best of {policy}: none, no cell has ended well with all seeds")
             continue
         seeds = len(groups[label])
         over = f"mean over {seeds} seeds" if seeds > 1 else "one seed"
         lines.append(
-            f"best of {policy}: {label}, final {info.text(scores[label])} ({over}, "
+            f"best of {policy}: {label}, final {info.text(value)} ({over}, "
             "chosen by the same tests that the table shows)"
         )
     return lines
-
-
-def _scores(groups: Groups, metric: MetricInfo | None) -> dict[str, float]:
-    """The mean last test of each label that can be the best."""
-    seeds, scores = max((len(runs) for runs in groups.values()), default=0), dict[str, float]()
-    if metric is None:
-        return scores
-    for label, runs in groups.items():
-        tested = [run.final(metric.name) for run in runs if _state(run) is None]
-        known = [one for one in tested if one is not None]
-        if known and len(known) == seeds:
-            scores[label] = fmean(known)
-    return scores

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, and may not be needed
     from fedpace.learn.tasks.task import Task
     from fedpace.runs.learning import Learning
 
-_NOT_OF_ONE_RUN = ("policies", "compare", "policy", "budget", "weights", "track")
+_NOT_OF_ONE_RUN = ("policies", "compare", "sweep", "policy", "budget", "weights", "track")
 """Keys of a config that a header leaves out; the policy's own budget is in its context."""
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hi
 from pydantic import TypeAdapter, ValidationError
 
 from fedpace.core.budget import Budget
-from fedpace.core.errors import Checked, ConfigError, Count, nearest, unknown
+from fedpace.core.errors import Checked, ConfigError, Count, Positive, nearest, unknown
 from fedpace.core.run import EvaluateSettings, StopSettings
 from fedpace.data.partition import PartitionSettings
 from fedpace.data.streams import StreamSettings
@@ -42,6 +42,45 @@ class CompareSettings(Checked):
         Mapping[str, Any],
         'lists of values by key, such as "train.lr" = [0.01, 0.1]: every policy with each of them',
     ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings(Checked):
+    """Settings of `fedpace sweep`: which are tried, and how the best is chosen."""
+
+    grid: Annotated[
+        Mapping[str, Any],
+        'lists of values by key, such as "train.lr" = [0.01, 0.1] for every policy or '
+        '"policies.timelyfl.k" = [4, 8] for one; default: compare.grid',
+    ] = field(default_factory=dict)
+    seeds: Annotated[
+        Count | None, "runs of each chosen setting that are reported; default: compare.seeds"
+    ] = None
+    choose_seeds: Annotated[Count, "runs of every setting that the choice is made on"] = 2
+    choose_from: Annotated[
+        int | None, "the first of their seeds, which the reported runs do not have; default: seed + 100"
+    ] = None
+    by: Annotated[
+        Literal["time", "value"] | None,
+        "chosen is the smallest time to targets, or the best value of the metric; default: time where "
+        "there are targets",
+    ] = None
+    targets: Annotated[
+        tuple[float, ...],
+        "by time: values of the metric, the mean of whose first times counts; default: compare.targets",
+    ] = ()
+    at_hours: Annotated[
+        Positive | None, "by value: by the last test up to this hour; default: by the last of all"
+    ] = None
+    metric: Annotated[str | None, "metric of all that; default: compare.metric"] = None
+
+    def _check_rest(self) -> None:
+        if self.at_hours is not None and (self.targets or self.by == "time"):
+            raise ConfigError(
+                "at_hours is for a choice by value, but this one is by the time to targets; set one"
+            )
+        if self.targets and self.by == "value":
+            raise ConfigError('targets are set, but by is "value"; set by to "time", or no targets')
 
 
 @dataclass(frozen=True)
@@ -84,6 +123,7 @@ class Config(Checked):
     budget: Budget = field(default_factory=Budget)
     serve: ServeSettings = field(default_factory=ServeSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
+    sweep: SweepSettings = field(default_factory=SweepSettings)
     track: TrackSettings = field(default_factory=TrackSettings)
     folder: Path = field(default=Path(), compare=False, metadata=NO_KEY)
     """Where relative paths begin: that of the file, the current one where there was none."""
@@ -295,13 +335,18 @@ def _read(path: Path) -> Table:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; give a TOML file") from None
 
 
+def toml_value(text: str) -> Any:
+    """A value as a TOML file has it; ValueError for what is none."""
+    return tomllib.loads(f"value = {text}")["value"]
+
+
 def _override(table: Table, override: str) -> Table:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ConfigError(f"override {override!r}: write it as key=value, such as stop.rounds=50")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = toml_value(text)
+    except ValueError:
         value = text
     return _for_all(table, key.split("."), value, override)
 

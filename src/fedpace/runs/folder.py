@@ -106,9 +106,7 @@ class RunFolder:
 
     def _make_room(self, header: Header, resume: bool, overwrite: bool, fixed: Collection[str]) -> bool:
         if overwrite:
-            rmtree(self.spool, ignore_errors=True)
-            for path in (self.part, self.journal, self.weights, self.clients):
-                path.unlink(missing_ok=True)
+            self._delete()
         elif not resume:
             self.check_free()
         self._drop_unborn()
@@ -120,6 +118,21 @@ class RunFolder:
             if any(one.is_end for one in self.changes):
                 self._extend(found, header)
         return not self.is_over
+
+    def delete_run(self) -> None:
+        """Delete the run that is here, if there is one that nobody is writing."""
+        if self._found() is not None:
+            self._take()
+            try:
+                self._delete()
+                self.drop_helpers()
+            finally:
+                self.release()
+
+    def _delete(self) -> None:
+        rmtree(self.spool, ignore_errors=True)
+        for path in (self.part, self.journal, self.weights, self.clients):
+            path.unlink(missing_ok=True)
 
     def drop_helpers(self) -> None:
         """Delete what only helps to go on with a run."""

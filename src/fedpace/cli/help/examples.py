@@ -12,6 +12,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fedpace compare configs/demo.toml --out runs/demo",
         "fedpace compare configs/demo.toml --policies timelyfl,sync --seeds 5",
     ),
+    "sweep": (
+        "fedpace sweep configs/demo.toml --dry-run",
+        "fedpace sweep configs/demo.toml --grid train.lr=0.05,0.1 --target 0.7",
+    ),
     "watch": ("fedpace watch runs/demo --open", "fedpace watch runs/demo --port 9000"),
     "report": (
         "fedpace report runs/demo --target 0.7 --target 0.75",

@@ -1,52 +1,35 @@
 """Several policies on the same data, fleet and seeds, in processes side by side."""
 
-import multiprocessing
 import re
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Event
+from importlib import import_module
 from pathlib import Path
-from time import monotonic
-from typing import Self
 
 from fedpace.core.contract.faults import make_policy
-from fedpace.core.errors import ConfigError, Count, FedpaceError, check
-from fedpace.core.host import cores, end_with_parent
+from fedpace.core.errors import ConfigError, Count, FedpaceError, check, needs_extra, unknown
+from fedpace.core.host import cores
 from fedpace.core.model import ModelProfile
-from fedpace.core.run import MetricScore, Standing, Watch
+from fedpace.core.run import Standing, Watch
 from fedpace.remote.reports import RunStopped
 from fedpace.report.summary import Summary
 from fedpace.report.trackers.settings import TrackSettings
 from fedpace.runs.assembly import check_timing, context_of
+from fedpace.runs.comparison.estimate import ProbedRun
 from fedpace.runs.comparison.grid import expand_grid
+from fedpace.runs.comparison.workers import Entry, RunCall, RunPool, WorkerPool
 from fedpace.runs.config import Config, policy_plan
 from fedpace.runs.disk.lock import FolderLock
 from fedpace.runs.folder import RunFolder
 from fedpace.runs.progress.board import ProgressBoard
 from fedpace.runs.results.result import open_result
-from fedpace.runs.simulate import check_device, simulate_run
-from fedpace.runs.stopping import SIGNALS, StoppedBySignal, StopSignals
+from fedpace.runs.simulate import check_device
+from fedpace.runs.stopping import StoppedBySignal, StopSignals
 from fedpace.runs.tracking import LiveTracking
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One run of a comparison."""
-
-    label: str
-    seed: int
-    folder: Path
-
-
 Progress = Callable[[Entry, Standing], None]
-_Call = tuple[int, Config, Entry, str, bool, bool]
-"""Arguments of `_one`."""
-
 _JOBS_ON_A_GPU = 4  # they take turns; more would only take memory
 
 
@@ -62,12 +45,18 @@ def labels(config: Config) -> list[str]:
             raise ConfigError(f"label {label!r} cannot name a folder; use letters, digits and . _ - =")
         if chosen.count(label) > 1:
             raise ConfigError(f"policy {label!r} is named twice; give another setting its own label")
-        plan = policy_plan(config, label)
-        # The real model takes a while, and no setting depends on it.
-        stand_in = ModelProfile.even(2, 2).squared(plan.widths)
-        context = context_of(plan, config.seed, config.client_count, stand_in)
-        make_policy(plan.kind, plan.settings, context)
+        check_policy(config, label)
     return chosen
+
+
+def check_policy(config: Config, label: str) -> None:
+    """ConfigError for settings of a policy that are wrong by themselves, together or in this run."""
+    plan = policy_plan(config, label)
+    # The real model takes a while, and no setting depends on it.
+    stand_in = ModelProfile.even(2, 2).squared(plan.widths)
+    make_policy(plan.kind, plan.settings, context_of(plan, config.seed, config.client_count, stand_in))
+    if config.timing_only or config.task.get("kind") == "timing":
+        check_timing(plan)
 
 
 @dataclass(frozen=True)
@@ -84,6 +73,7 @@ def compare(
     *,
     jobs: int | None = None,
     device: str = "cpu",
+    executor: str = "processes",
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -92,31 +82,29 @@ def compare(
 
     Seeds are paired: run i of every policy sees the same data, fleet and initial weights.
     jobs: runs at the same time; by default one a core, fewer on a GPU. Results do not depend on it.
-    device: where clients train, as in `simulate`. Ctrl-C and SIGTERM let every run under way save a
-    snapshot, and end it by StoppedBySignal.
+    device: where clients train, as in `simulate`; executor: whose workers carry out the runs, processes
+    of this machine or a cluster's (ray), which sends back what a run writes.
+    Ctrl-C and SIGTERM let every run under way save a snapshot, and end it by StoppedBySignal.
     """
     config, _ = expand_grid(config)
     seeds = range(config.seed, config.seed + config.compare.seeds)
     todo = [Entry(name, s, out / name / f"seed-{s}") for s in seeds for name in labels(config)]
     check("jobs", jobs, Count)
-    check_device(device)
-    if config.timing_only or config.task.get("kind") == "timing":
-        for label in labels(config):
-            check_timing(policy_plan(config, label))
+    check_executor(executor, device)
     if not (resume or overwrite):
         for entry in todo:
             RunFolder(entry.folder).check_free()
-    usual = cores() if device == "cpu" else min(cores(), _JOBS_ON_A_GPU)
     tracking = LiveTracking(config, out)
     alone = replace(config, track=TrackSettings())  # one process follows them all
-    calls = [
-        (number, replace(alone, seed=entry.seed), entry, device, resume, overwrite)
+    calls: list[RunCall] = [
+        (number, replace(alone, seed=entry.seed), entry, device, resume, overwrite, None)
         for number, entry in enumerate(todo)
     ]
     failed: dict[Entry, Exception] = {}
     out.mkdir(parents=True, exist_ok=True)
-    at_once = min(jobs or usual, len(todo))
-    with FolderLock(out), tracking, StopSignals() as signals, _WorkerPool(at_once) as pool:
+    at_once = jobs_at_once(jobs, device, len(todo))
+    opened = open_pool(executor, at_once, device)
+    with FolderLock(out), tracking, StopSignals() as signals, opened as pool:
         going_on = {pool.submit(call): entry for call, entry in zip(calls, todo, strict=True)}
         while going_on:
             wait(going_on, timeout=0.2, return_when="FIRST_COMPLETED")
@@ -149,6 +137,67 @@ def compare(
     return Comparison({label: groups[label] for label in labels(config) if label in groups}, failed)
 
 
+def jobs_at_once(jobs: int | None, device: str, runs: int) -> int:
+    """Runs at the same time: as many as are asked for, else one a core, fewer on a GPU."""
+    usual = cores() if device == "cpu" else min(cores(), _JOBS_ON_A_GPU)
+    return max(1, min(jobs or usual, runs))
+
+
+def check_executor(executor: str, device: str) -> None:
+    """Refuse workers that there are not, and a device that this machine's have not."""
+    if executor not in ("processes", "ray"):
+        raise unknown("executor", executor, ("processes", "ray"))
+    if executor == "processes":
+        check_device(device)
+    else:
+        with needs_extra("ray"):
+            import_module("ray")
+
+
+def open_pool(executor: str, count: int, device: str) -> RunPool:
+    """Workers of this machine, or of a Ray cluster."""
+    if executor == "processes":
+        return WorkerPool(count)
+    from fedpace.runs.comparison.ray_pool import RayPool
+
+    return RayPool(count, 0.0 if device == "cpu" else 1.0 / _JOBS_ON_A_GPU)
+
+
+def probe_runs(
+    config: Config,
+    todo: Sequence[Entry],
+    jobs: int,
+    device: str,
+    seconds: float,
+    executor: str = "processes",
+) -> dict[Entry, ProbedRun]:
+    """Begin runs, measure each for some seconds and leave it, to be gone on with.
+
+    One that fails is left out: it will fail again. Ctrl-C and SIGTERM end it by StoppedBySignal.
+    """
+    found: dict[Entry, ProbedRun] = {}
+    alone = replace(config, track=TrackSettings())
+    with StopSignals() as signals, open_pool(executor, jobs, device) as pool:
+        calls: list[RunCall] = [
+            (number, replace(alone, seed=entry.seed), entry, device, True, False, seconds)
+            for number, entry in enumerate(todo)
+        ]
+        going_on = {pool.submit(call): entry for call, entry in zip(calls, todo, strict=True)}
+        while not all(future.done() for future in going_on):
+            wait(going_on, timeout=0.2, return_when="FIRST_COMPLETED")
+            for _ in pool.standings():
+                pass
+            if signals.number is not None:
+                pool.stop()
+        for future, entry in going_on.items():
+            measured = None if future.cancelled() or future.exception() else future.result()
+            if measured is not None:
+                found[entry] = measured
+    if signals.number is not None:
+        raise StoppedBySignal(signals.number, "before the first run was over")
+    return found
+
+
 def follow_comparison(board: ProgressBoard, config: Config) -> Progress:
     """The `progress` of a comparison on a board: every policy with every seed is a run."""
     config, _ = expand_grid(config)
@@ -172,115 +221,3 @@ def describe_failure(entry: Entry, error: Exception) -> str:
     if isinstance(error, BrokenProcessPool):
         return f"{where}: its process was killed; go on with fewer jobs if memory ran out"
     return f"{where}: {type(error).__name__}: {error}"
-
-
-class _WorkerPool:
-    """Processes that each carry out one run after the other; one that is killed takes no other along.
-
-    A pool of several processes breaks as a whole, and a process that is killed may hold a lock for
-    ever: so every thread here has a pool of a single process, which has its own ties to this one.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._spawn = multiprocessing.get_context("spawn")
-        self._threads = ThreadPoolExecutor(count, "fedpace-compare")
-        self._own = threading.local()
-        self._workers: list[tuple[ProcessPoolExecutor, _ParentLink]] = []
-
-    def submit(self, call: "_Call") -> "Future[None]":
-        return self._threads.submit(self._run, call)
-
-    def standings(self) -> Iterator[tuple[int, Standing]]:
-        """What the workers have told since the last time."""
-        for _, link in tuple(self._workers):
-            while not link.standings.empty():
-                yield link.standings.get()
-
-    def stop(self) -> None:
-        """Let every run under way save itself and end, and none begin."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        for _, link in tuple(self._workers):
-            link.stop.set()
-
-    def _run(self, call: "_Call") -> None:
-        process: ProcessPoolExecutor | None = getattr(self._own, "process", None)
-        if process is None:
-            link = _ParentLink(self._spawn.SimpleQueue(), self._spawn.Event())
-            process = ProcessPoolExecutor(1, self._spawn, _start_worker, (link,))
-            self._own.process = process
-            self._workers.append((process, link))
-        try:
-            process.submit(_one, *call).result()
-        except BrokenProcessPool:
-            self._own.process = None
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-        self._threads.shutdown()
-        for process, _link in self._workers:
-            process.shutdown()
-
-
-# What follows runs in the workers.
-
-
-@dataclass
-class _ParentLink:
-    """A worker's ties to its parent; an initialiser has no other way to hand them to later calls."""
-
-    standings: "SimpleQueue[tuple[int, Standing]]"
-    stop: Event
-
-
-_parent: _ParentLink | None = None
-
-
-def _start_worker(parent: _ParentLink) -> None:
-    global _parent
-    _parent = parent
-    end_with_parent()
-    for number in SIGNALS:  # the parent gets them too, and says what is to be done
-        signal.signal(number, signal.SIG_IGN)
-
-
-class _ProgressReporter:
-    """A watch that tells the parent where the run stands, a few times a second."""
-
-    def __init__(self, number: int, parent: _ParentLink) -> None:
-        self._number, self._parent = number, parent
-        self._told_at = 0.0
-
-    def __call__(self, standing: Standing) -> None:
-        if monotonic() - self._told_at > 0.25 and not standing.over:
-            self._tell(standing)
-
-    def tell_end(self, run: Summary) -> None:
-        """Tell that the run is over, also where it was so before, or has diverged."""
-        last = run.final()
-        tested = None if last is None else MetricScore(run.main, last)
-        self._tell(Standing(run.end_s, run.rounds, tested, used=1.0, over=True))
-
-    def _tell(self, standing: Standing) -> None:
-        self._told_at = monotonic()
-        self._parent.standings.put((self._number, standing))
-
-
-def _one(number: int, config: Config, entry: Entry, device: str, resume: bool, overwrite: bool) -> None:
-    if _parent is None:
-        raise FedpaceError("this process is no worker")
-    reporter = _ProgressReporter(number, _parent)
-    result = simulate_run(
-        config,
-        policy=entry.label,
-        out=entry.folder,
-        device=device,
-        resume=resume,
-        overwrite=overwrite,
-        watches=(reporter,),
-        stop=_parent.stop,
-    )
-    reporter.tell_end(result.summary)

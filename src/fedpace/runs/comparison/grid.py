@@ -1,7 +1,8 @@
 """Grids: every policy of a comparison with every combination of some settings.
 
-`[compare.grid]` has lists under the keys of a config: "train.lr" = [0.01, 0.1]. A cell is a label of
-its own, such as timelyfl-lr=0.1: the policy's table with the cell's values on top.
+`[compare.grid]`, and `[sweep.grid]` of a sweep, has lists under the keys of a config: "train.lr" =
+[0.01, 0.1]. A cell is a label of its own, such as timelyfl-lr=0.1: the policy's table with the cell's
+values on top.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from fedpace.core.errors import ConfigError
-from fedpace.runs.config import Config
+from fedpace.runs.config import Config, policy_plan
 
 _TABLES = ("train", "server", "stop", "budget")
 """Tables that a policy can override; its own settings go by policies.LABEL.KEY."""
@@ -26,29 +27,73 @@ class GridAxis:
     values: tuple[Any, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GridCell:
+    """A policy with some settings. values: those of the grid, by their names in labels."""
+
+    policy: str
+    values: Mapping[str, Any]
+
+
 def expand_grid(config: Config) -> tuple[Config, dict[str, str]]:
     """The comparison with a label for every cell, and of each cell the label of its policy.
 
     Policies keep their order, values that are numbers are sorted, others stay as they are given.
     """
-    chosen = list(config.compare.policies or config.policies or (config.policy,))
-    axes = [_axis(key, values, chosen) for key, values in _flat(config.compare.grid, "")]
-    if not axes:
+    if not config.compare.grid:
         return config, {}
+    config, cells = grid_cells(config, config.compare.grid, "compare.grid")
+    return config, {label: cell.policy for label, cell in cells.items()}
+
+
+def grid_cells(
+    config: Config, grid: Mapping[str, Any], where: str
+) -> tuple[Config, dict[str, GridCell]]:
+    """The comparison of all cells of a grid, and the cells by their labels.
+
+    A wrong key or value is refused by its name. where: how errors call the grid.
+    """
+    chosen = list(config.compare.policies or config.policies or (config.policy,))
+    axes = [_axis(key, values, chosen, where) for key, values in flat_grid(grid).items()]
+    for axis in axes:
+        _check_values(config, axis, chosen, where)
     names = _names(axes)
     tables: dict[str, dict[str, Any]] = {}
-    cells: dict[str, str] = {}
+    cells: dict[str, GridCell] = {}
     for policy in chosen:
         own = [axis for axis in axes if axis.policy in (None, policy)]
         for values in product(*(axis.values for axis in own)):
             cell = list(zip(own, values, strict=True))
             label = "-".join([policy, *(f"{names[axis.key]}={_text(one)}" for axis, one in cell)])
-            table = {"use": policy} | dict(config.policies.get(policy, {}))
+            table = _table(config, policy)
             for axis, one in cell:
                 table = _with(table, axis.path, one)
-            tables[label], cells[label] = table, policy
+            tables[label] = table
+            cells[label] = GridCell(policy, {names[axis.key]: one for axis, one in cell})
     compare = replace(config.compare, policies=tuple(tables), grid={})
     return replace(config, policies={**config.policies, **tables}, compare=compare), cells
+
+
+def flat_grid(grid: Mapping[str, Any]) -> dict[str, Any]:
+    """A grid by whole keys, also where it is written as nested tables."""
+    return dict(_flat(grid, ""))
+
+
+def _table(config: Config, policy: str) -> dict[str, Any]:
+    """A policy's table, which another label can have."""
+    return {"use": policy} | dict(config.policies.get(policy, {}))
+
+
+def _check_values(config: Config, axis: GridAxis, chosen: Sequence[str], where: str) -> None:
+    """Refuse a key that a policy does not know, and values that the key cannot have."""
+    for policy in chosen if axis.policy is None else (axis.policy,):
+        for value in axis.values:
+            table = _with(_table(config, policy), axis.path, value)
+            try:
+                policy_plan(replace(config, policies={**config.policies, policy: table}), policy)
+            except ConfigError as error:
+                text = str(error).replace(f"policies.{policy}.", "")
+                raise ConfigError(f"{where} has {axis.key!r} = {value!r}: {text}") from None
 
 
 def _flat(table: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
@@ -60,8 +105,8 @@ def _flat(table: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
             yield where + key, value
 
 
-def _axis(key: str, values: Any, chosen: Sequence[str]) -> GridAxis:
-    where = f"compare.grid has {key!r}"
+def _axis(key: str, values: Any, chosen: Sequence[str], grid: str) -> GridAxis:
+    where = f"{grid} has {key!r}"
     if not isinstance(values, list | tuple) or not values:
         raise ConfigError(f"{where} = {values!r}; give a list of values, such as [0.01, 0.1]")
     if any(values.count(one) > 1 for one in values):

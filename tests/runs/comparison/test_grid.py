@@ -66,8 +66,11 @@ def test_values_that_look_alike_in_short_have_labels_of_their_own():
         ({"partition.alpha": [0.1]}, "has 'partition.alpha'; a grid can vary keys of train, server"),
         ({"train": [0.1]}, "has 'train'; a grid can vary"),
         ({"policies.other.k": [1]}, "'other' is not compared; known are mine, sync"),
-        ({"train.lrr": [0.1]}, r"unknown key 'policies.mine-lrr=0.1.train.lrr' \(did you mean 'lr'"),
-        ({"train.lr": [-1.0]}, r"policies.mine-lr=-1.train\] lr is -1"),
+        ({"train.lrr": [0.1]}, r"'train.lrr' = 0.1: unknown key 'train.lrr' \(did you mean 'lr'"),
+        ({"train.lr": [-1.0]}, r"has 'train.lr' = -1.0: .* lr is -1"),
+        ({"train.lr": [0.1, "fast"]}, r"has 'train.lr' = 'fast': train.lr is 'fast': input should be"),
+        ({"policies.mine.k": [2.5]}, r"has 'policies.mine.k' = 2.5: k is 2.5"),
+        ({"policies.mine.q": [2]}, r"has 'policies.mine.q' = 2: unknown key 'q'"),
     ],
 )
 def test_a_grid_that_cannot_be_is_refused_before_anything_runs(grid, complaint):

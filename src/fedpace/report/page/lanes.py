@@ -102,6 +102,7 @@ def pack_lanes(
         "fates": [fate.text for fate in Fate],
         "thrown": [int(fate) for fate in THROWN_AWAY],
         "used": np.unique(columns["phase"]).tolist(),
+        "causes": np.unique(rounds.cause).tolist(),
         "thrown_used": bool(np.isin(columns["fate"], THROWN_AWAY).any()),
         "words": words,
         "blamed": _most_blamed(timeline, blamed_s),

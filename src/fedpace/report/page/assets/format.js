@@ -22,11 +22,26 @@
     const [unit, size] = fp.timeUnit(seconds);
     return `${fp.number(seconds / size, digits)} ${unit}`;
   };
-  // A moment of a run: as exact as `step` seconds are, for an axis.
+  // A moment of a run of `most` seconds, as exact as `step` seconds are: 12.5, 3:07, 1:30:00 or 2d 3:00,
+  // and how such moments are to be read.
   fp.moment = function (seconds, most, step) {
-    const [unit, size] = fp.timeUnit(most);
-    const places = Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9)));
-    return `${(seconds / size).toFixed(places)} ${unit}`;
+    const places = Math.min(6, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)));
+    if (most < 180) return seconds.toFixed(places);
+    const exact = Number(seconds.toFixed(places)), two = (value) => String(value).padStart(2, "0");
+    const rest = two((exact % 60).toFixed(places).padStart(places ? places + 3 : 2, "0"));
+    const minutes = Math.floor(exact / 60);
+    if (most < 3600) return `${minutes}:${rest}`;
+    const hours = Math.floor(minutes / 60), short = `${two(minutes % 60)}${step % 60 === 0 ? "" : `:${rest}`}`;
+    return most < 96 * 3600 ? `${hours}:${short}` : `${Math.floor(hours / 24)}d ${hours % 24}:${short}`;
+  };
+  fp.momentUnit = function (most, step) {
+    if (most < 180) return "s";
+    return most < 3600 ? "min:s" : step % 60 === 0 ? "h:min" : "h:min:s";
+  };
+  // From one moment to another, in words.
+  fp.during = function (from, to, most) {
+    const step = most < 180 ? 0.01 : to - from < 10 ? 0.1 : 1;
+    return `${fp.moment(from, most, step)} to ${fp.moment(to, most, step)} ${fp.momentUnit(most, step)}`;
   };
   fp.bytes = function (count, digits = 3) {
     const [unit, size] = fp.byteUnit(count);

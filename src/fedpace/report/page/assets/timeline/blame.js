@@ -18,9 +18,8 @@
   }
 
   function facts(lanes, round) {
-    const clock = fp.moment(round.start, lanes.length, lanes.length / 1e4);
     const found = [
-      ["from", `${clock} to ${fp.moment(round.end, lanes.length, lanes.length / 1e4)}`],
+      ["from", fp.during(round.start, round.end, lanes.length)],
       ["lasted", fp.time(round.end - round.start)],
       ["updates", String(round.updates)],
     ];
@@ -49,7 +48,7 @@
 
   function spanDetail(lanes, span) {
     const pairs = [
-      ["from", `${fp.moment(span.start, lanes.length, lanes.length / 1e4)} to ${fp.moment(span.end, lanes.length, lanes.length / 1e4)}`],
+      ["from", fp.during(span.start, span.end, lanes.length)],
       ["lasted", fp.time(span.end - span.start)],
     ];
     if (span.fate) pairs.push(["its task was", lanes.about.fates[span.fate]]);
@@ -91,7 +90,7 @@
       const { span } = hit;
       return [fp.el("strong", {}, `Client ${span.client}`),
         fp.el("p", {}, `${phaseText(lanes, span)}, ${fp.time(span.end - span.start)}`),
-        fp.el("p", { class: "quiet" }, `${fp.moment(span.start, lanes.length, lanes.length / 1e4)}, ${span.round <= lanes.rounds ? `round ${lanes.round(span.round).number}` : "after the last round"}`)];
+        fp.el("p", { class: "quiet" }, `${fp.during(span.start, span.end, lanes.length)}, ${span.round <= lanes.rounds ? `round ${lanes.round(span.round).number}` : "after the last round"}`)];
     },
   };
 })(window.fedpace);

@@ -134,11 +134,12 @@
       const end = Math.min(right, fp.places.x(t, ends[place] * lanes.about.tick_s));
       const wide = end - before, number = numbers[place];
       if (wide < 0.7 && place + 1 < lanes.rounds) continue;
-      pen.fillStyle = fp.phaseColour(fp.causePhase[causes[place]]);
+      const cause = fp.cause(causes[place]);
+      pen.fillStyle = cause.colour;
       pen.fillRect(before, AXIS, Math.max(wide - (wide > 6 ? 1 : 0), 0.6), SERVER);
       if (wide > 14 + 6 * String(number).length) {
         pen.textAlign = "center";
-        pen.fillStyle = fp.phaseInk(fp.causePhase[causes[place]]);
+        pen.fillStyle = cause.ink;
         pen.fillText(String(number), (before + end) / 2, AXIS + SERVER / 2);
       }
       before = end;
@@ -159,21 +160,31 @@
     pen.lineWidth = 1;
   }
 
+  // Steps of an axis, in seconds: round numbers of seconds, minutes, hours or days.
+  const steps = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+
+  function stepFor(raw) {
+    const power = 10 ** Math.floor(Math.log10(raw));
+    const round = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw);
+    if (raw <= 1) return round;
+    const days = Math.ceil(raw / 86400);
+    return steps.find((one) => one >= raw) || 86400 * ([1, 2, 5, 10, 20, 50, 100].find((one) => one >= days) || days);
+  }
+
   function axis(pen, t, width) {
     const { view, lanes } = t;
     const left = fp.places.gutter(t);
-    const [, unit] = fp.timeUnit(lanes.length);
     const room = Math.max(2, Math.floor((width - left) / 90));
-    const raw = (view.to - view.from) / unit / room;
-    const power = 10 ** Math.floor(Math.log10(raw));
-    const step = ([1, 2, 5, 10].find((one) => one * power >= raw) || 10) * power * unit;
+    const step = stepFor((view.to - view.from) / room);
     pen.textAlign = "center";
-    for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
+    for (let at = Math.ceil(view.from / step - 1e-9) * step; at <= view.to; at += step) {
       const x = fp.places.x(t, at);
       pen.fillStyle = fp.css("--line");
       pen.fillRect(x, AXIS - 5, 1, 5);
       pen.fillStyle = fp.css("--quiet");
       if (x > left + 14 && x < width - 24) pen.fillText(fp.moment(at, lanes.length, step), x, 9);
     }
+    pen.textAlign = "right";
+    pen.fillText(fp.momentUnit(lanes.length, step), left - 6, 9);
   }
 })(window.fedpace);

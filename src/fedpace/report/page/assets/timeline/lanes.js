@@ -8,8 +8,19 @@
   const darkInks = ["#aaaaaa", "#b7bdc8", "#02211e", "#061633", "#2b1700", "#ffffff", "#ffffff"];
   fp.phaseColour = (phase) => (fp.isDark() ? dark : light)[phase];
   fp.phaseInk = (phase) => (fp.isDark() ? darkInks : inks)[phase];
-  // What held a round up, by number of Cause, as the phase whose colour it gets.
-  fp.causePhase = [1, 2, 3, 4, 5, 0, 0, 5, 5];
+  // What held a round up, by number of Cause: a phase, or a kind of its own with its colours.
+  const kinds = {
+    nobody: { text: "nobody in particular", light: ["#d4d9e1", "#444b57"], dark: ["#3a414c", "#c6ccd6"] },
+    plan: { text: "a deadline, a plan or a buffer", light: ["#8b95a7", "#ffffff"], dark: ["#67738a", "#ffffff"] },
+    gone: { text: "a client that was gone or failed", light: ["#b3412f", "#ffffff"], dark: ["#e0705f", "#2b0a05"] },
+  };
+  const causes = ["nobody", 2, 3, 4, "plan", "gone", "gone", "plan", "plan"];
+  fp.cause = function (number) {
+    const found = causes[number];
+    if (typeof found === "number") return { phase: found, colour: fp.phaseColour(found), ink: fp.phaseInk(found) };
+    const [colour, ink] = kinds[found][fp.isDark() ? "dark" : "light"];
+    return { kind: found, text: kinds[found].text, colour, ink };
+  };
 
   // The place of the last one in sorted[from, to) that is not above value; from - 1 where there is none.
   function lastBelow(sorted, value, from, to) {

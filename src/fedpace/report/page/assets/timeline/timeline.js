@@ -92,7 +92,10 @@
     const swatch = (phase) => fp.el("span", { class: "key" },
       fp.el("i", { style: { backgroundColor: fp.phaseColour(phase) }, class: phase === 0 ? "absent" : "" }), t.lanes.about.phases[phase]);
     const thrown = fp.el("span", { class: "key" }, fp.el("i", { class: "hatched thrown" }), "thrown away");
-    t.nodes.keys.replaceChildren(...t.lanes.about.used.map(swatch), ...(t.lanes.about.thrown_used ? [thrown] : []));
+    const kinds = new Map(t.lanes.about.causes.map(fp.cause).filter((one) => one.kind).map((one) => [one.kind, one]));
+    const held = [...kinds.values()].map((one) => fp.el("span", { class: "key" },
+      fp.el("i", { style: { backgroundColor: one.colour } }), `round held up by ${one.text}`));
+    t.nodes.keys.replaceChildren(...t.lanes.about.used.map(swatch), ...(t.lanes.about.thrown_used ? [thrown] : []), ...held);
   }
 
   function resize() {

@@ -54,6 +54,8 @@ class Browser:
         self._numbers = itertools.count(1)
         self._session: str | None = None
         self._target: str | None = None
+        self.shows: Path | str | None = None
+        """The page that was opened last at the usual size."""
         self.faults: list[str] = []
         self.requests: list[str] = []
 
@@ -86,6 +88,7 @@ class Browser:
         link = path if isinstance(path, str) else path.absolute().as_uri()
         self.call("Page.navigate", url=link + (f"#{view}" if view else ""))
         self.wait("document.body && document.body.dataset.shown >= '1'")
+        self.shows = path if (width, height, dark, view) == (1280, 900, False, "") else None
 
     def resize(self, width: int, height: int = 900, dark: bool = False) -> None:
         """Give the page another size and look."""

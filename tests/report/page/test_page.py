@@ -7,6 +7,26 @@ from tests.report.page.conftest import ODD
 WIDTHS = [1280, 360]
 
 
+@pytest.fixture
+def shown(browser, page):
+    """The browser with the page at its first view, opened once for tests that look and click."""
+    if browser.shows != page:
+        browser.open(page)
+    browser.faults.clear()
+    browser.run("fedpace.turnTo('comparison')")
+    return browser
+
+
+@pytest.fixture
+def timeline(shown):
+    """The browser with the whole timeline drawn."""
+    shown.run("fedpace.turnTo('timeline')")
+    shown.wait("document.querySelector('.lanes canvas').dataset.drawn")
+    shown.run("fedpace.timeline.show(0, fedpace.timeline.lanes().length)")
+    shown.drawn()
+    return shown
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_view_shows_without_a_fault_and_fits_the_width(browser, page, width, dark):
@@ -21,12 +41,11 @@ def test_every_view_shows_without_a_fault_and_fits_the_width(browser, page, widt
     assert (look == "rgb(14, 16, 19)") == dark
 
 
-def test_text_of_journals_stays_text(browser, page):
-    browser.open(page)
-    assert browser.run("document.getElementById('title').textContent") == f"Title {ODD}"
-    labels = browser.run("[...document.querySelectorAll('.filter .key')].map((one) => one.textContent)")
+def test_text_of_journals_stays_text(shown):
+    assert shown.run("document.getElementById('title').textContent") == f"Title {ODD}"
+    labels = shown.run("[...document.querySelectorAll('.filter .key')].map((one) => one.textContent)")
     assert labels == ["sync", ODD, "fedbuff"]
-    assert browser.run("document.querySelectorAll('main b').length") == 0
+    assert shown.run("document.querySelectorAll('main b').length") == 0
 
 
 def test_charts_are_drawn_and_the_axis_can_be_chosen(browser, page):
@@ -40,44 +59,35 @@ def test_charts_are_drawn_and_the_axis_can_be_chosen(browser, page):
     assert browser.faults == []
 
 
-def test_targets_say_whether_seeds_can_tell_labels_apart(browser, page):
-    browser.open(page)
+def test_targets_say_whether_seeds_can_tell_labels_apart(shown):
     verdicts = "[...document.querySelectorAll('.targets .verdict')].map((one) => one.textContent)"
-    found = browser.run(verdicts)
+    found = shown.run(verdicts)
     assert len(found) == 2
     assert all(one.split(" ", 1)[1] in ("faster", "slower", "not told apart") for one in found)
 
 
-def test_a_click_on_a_round_explains_it(browser, page):
-    browser.open(page)
-    browser.run("fedpace.turnTo('timeline')")
-    browser.wait("document.querySelector('.lanes canvas').dataset.drawn")
-    browser.click(*browser.run("fedpace.timeline.placeOfRound(3)"))
-    said = browser.run("document.querySelector('.why .sentence').textContent")
+def test_a_click_on_a_round_explains_it(timeline):
+    timeline.click(*timeline.run("fedpace.timeline.placeOfRound(3)"))
+    said = timeline.run("document.querySelector('.why .sentence').textContent")
     assert said.startswith("Round 3: ")
     assert "because of client" in said
     assert said.endswith("of all client time waited")
-    assert browser.faults == []
+    assert timeline.faults == []
 
 
-def test_a_click_on_a_span_names_its_client_and_the_round(browser, page):
-    browser.open(page)
-    browser.run("fedpace.turnTo('timeline')")
-    browser.wait("document.querySelector('.lanes canvas').dataset.drawn")
-    browser.click(
-        *browser.run("fedpace.timeline.placeOfClient(5, 0.4 * fedpace.timeline.lanes().length)")
+def test_a_click_on_a_span_names_its_client_and_the_round(timeline):
+    timeline.click(
+        *timeline.run("fedpace.timeline.placeOfClient(5, 0.4 * fedpace.timeline.lanes().length)")
     )
-    said = browser.run("[...document.querySelectorAll('.why .sentence')].map((one) => one.textContent)")
+    said = timeline.run(
+        "[...document.querySelectorAll('.why .sentence')].map((one) => one.textContent)"
+    )
     assert said[0].startswith("Client 5: ")
     assert said[1].startswith("Round ")
 
 
-def test_the_canvas_has_the_colours_of_the_phases(browser, page):
-    browser.open(page)
-    browser.run("fedpace.turnTo('timeline')")
-    browser.wait("document.querySelector('.lanes canvas').dataset.drawn")
-    browser.drawn()
-    found = browser.run(
+def test_the_canvas_has_the_colours_of_the_phases(timeline):
+    found = timeline.run(
         "(() => { const canvas = document.querySelector('.lanes canvas');"
         "const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
         "const seen = new Set();"
@@ -88,24 +98,23 @@ def test_the_canvas_has_the_colours_of_the_phases(browser, page):
     assert found == [True, True, True]
 
 
-def test_lanes_can_be_sorted_searched_and_zoomed(browser, page):
-    browser.open(page)
-    browser.run("fedpace.turnTo('timeline')")
-    browser.run("document.querySelector('[data-name=sort] [data-value=number]').click()")
-    assert browser.run("[...fedpace.timeline.lanes().order]") == list(range(12))
-    browser.run(
+def test_lanes_can_be_sorted_searched_and_zoomed(timeline):
+    timeline.run("document.querySelector('[data-name=sort] [data-value=number]').click()")
+    assert timeline.run("[...fedpace.timeline.lanes().order]") == list(range(12))
+    timeline.run(
         "(() => { const box = document.querySelector('input[type=search]'); box.value = '7';"
         "box.dispatchEvent(new Event('input')); })()"
     )
-    assert browser.run("fedpace.timeline.view.found") == 7
-    browser.run("document.querySelector('[title=\"Zoom in\"]').click()")
-    assert browser.run("fedpace.timeline.view.to - fedpace.timeline.view.from") == pytest.approx(
-        browser.run("fedpace.timeline.lanes().length") / 2
+    assert timeline.run("fedpace.timeline.view.found") == 7
+    timeline.run("document.querySelector('[title=\"Zoom in\"]').click()")
+    assert timeline.run("fedpace.timeline.view.to - fedpace.timeline.view.from") == pytest.approx(
+        timeline.run("fedpace.timeline.lanes().length") / 2
     )
 
 
 def test_newer_data_is_shown_in_place_and_choices_stay(browser, page):
     browser.open(page)
+    browser.shows = None  # what follows is another page
     browser.run("document.querySelector('[data-name=axis] [data-value=rounds]').click()")
     browser.run("fedpace.turnTo('timeline')")
     browser.run("fedpace.timeline.show(1, 2)")
@@ -123,8 +132,8 @@ def test_newer_data_is_shown_in_place_and_choices_stay(browser, page):
     assert browser.faults == []
 
 
-def test_the_look_can_be_switched(browser, page):
-    browser.open(page)
+def test_the_look_can_be_switched(shown):
+    browser = shown
     browser.run("document.getElementById('theme').click()")
     assert browser.run("document.documentElement.dataset.theme") == "dark"
     browser.run("document.getElementById('theme').click()")

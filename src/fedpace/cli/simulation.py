@@ -184,7 +184,7 @@ def report(
         bool, typer.Option("--mix", help="Also runs of other tasks, data, fleets or seeds together.")
     ] = False,
 ) -> None:
-    """Report the runs of a folder: table, figure, page (report.html) and JSON.
+    """Report the runs of a folder: table, figure, page and JSON.
 
     All journals below the folder count, also of runs that are not over. Runs of other tasks, data,
     fleets or seeds are not mixed unless --mix is given.

@@ -158,9 +158,10 @@ def participation_panel(axes: Axes, groups: Groups, looks: Looks) -> None:
     end, tallest = 100 * highest, 0.68 if len(groups) <= FEW_LABELS else 0.52
     for place, (label, runs) in enumerate(reversed(list(groups.items()))):
         counts, edges, mean = participation_histogram(runs, highest)
+        edges = np.minimum(edges, highest - edges[0])  # the last bin may reach beyond what can be
         heights = tallest * counts / max(counts.max(), 1)
         # Few rounds make few rates: a bar stands at each, and is not as wide as the gap to the next.
-        width = min(92 * (edges[1] - edges[0]), _WIDEST * 100 * highest)
+        width = np.minimum(92 * np.diff(edges), _WIDEST * 100 * highest)
         middles, look = 50 * (edges[:-1] + edges[1:]), looks[label]
         end = max(end, middles[-1])
         axes.bar(

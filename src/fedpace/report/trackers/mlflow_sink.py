@@ -5,6 +5,7 @@ is found again by a tag, and is told only the points that it has not.
 """
 
 import logging
+import os
 from collections.abc import Sequence
 
 from mlflow import MlflowClient
@@ -16,6 +17,8 @@ from fedpace.report.trackers.settings import TrackerPlace
 _KEY, _POINTS = "fedpace.key", "fedpace.points"
 _MOST_METRICS, _MOST_PARAMS, _MOST_LETTERS = 900, 90, 5000
 """Limits of a call and of a setting's length, a little below MLflow's."""
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""MLflow tries for minutes where a server does not answer, and says nothing meanwhile."""
 _STATUS = {"finished": "FINISHED", "diverged": "FAILED", "unfinished": "KILLED"}
 
 
@@ -28,6 +31,8 @@ class MLflowSink:
         if local:
             place.folder.mkdir(parents=True, exist_ok=True)
         self._artifacts = (place.folder.absolute() / "mlruns").as_uri() if local else None
+        for name, value in _PATIENCE.items():
+            os.environ.setdefault(name, value)
         logging.getLogger("mlflow").setLevel(logging.WARNING)
         self._client = MlflowClient(place.where)
 

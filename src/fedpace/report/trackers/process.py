@@ -22,8 +22,6 @@ _LOOK_S = 1.0
 """Seconds from one look at the journals to the next."""
 _LAST_S = 120.0
 """Seconds that it may take to tell what is left."""
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""MLflow tries for minutes where a server does not answer, and says nothing meanwhile."""
 
 
 class Follower:
@@ -83,8 +81,6 @@ def _keep_errors_for_ourselves() -> None:
 def _follow() -> None:
     with suppress(OSError, AttributeError):
         os.nice(10)  # the runs come first
-    for name, value in _PATIENCE.items():
-        os.environ.setdefault(name, value)
     settings = TrackSettings.from_json(sys.argv[1])
     told: SimpleQueue[str | None] = SimpleQueue()
     threading.Thread(target=_read_folders, args=(told,), daemon=True).start()

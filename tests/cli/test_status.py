@@ -1,11 +1,14 @@
 """`fedpace status`: what it says of a run, and how `--watch` is given."""
 
+import io
+
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fedpace.cli import status as commands
-from fedpace.cli.status import StatusCommand, headline, plain_message, status
+from fedpace.cli.status import StatusCommand, headline, plain_message, status, status_table
 from fedpace.core.errors import PeerError
 
 pb = pytest.importorskip("fedpace.net.federation_pb2")
@@ -21,6 +24,32 @@ def test_the_first_line_has_round_metric_rate_and_time_left():
         "ward: timelyfl, running, round 12/100, accuracy 71.2%, 12.0 rounds/min, 7.3 min left, 90 s"
     )
     assert headline(reply()) == "ward: timelyfl, running, round 12, 90 s"
+
+
+def table(width, **late):
+    found = reply()
+    for name in ("alice", "bob"):
+        doing = "trains from version 17 (task 35, 12 batches)"
+        found.clients.add(
+            name=name, state="getting ready", doing=doing, task=35, task_age_s=12.5, **late
+        )
+    console = Console(width=width, file=io.StringIO())
+    console.print(status_table(found, width))
+    return console.file.getvalue().splitlines()
+
+
+def test_a_narrow_terminal_has_fewer_columns_and_whole_cells():
+    wide, narrow = table(200), table(80)
+    assert "s a batch" in wide[1]
+    assert not any("not shown" in line for line in wide)
+    assert narrow[1].split() == ["client", "state", "doing", "age"]
+    assert "trains from version 17 (task 35, 12 batches)" in narrow[2]
+    assert narrow[4].startswith("not shown in 80 columns: late, seen, s a batch, s down")
+
+
+def test_a_column_with_news_stays_before_one_without():
+    assert "late" in table(90, late_s=3.0)[1]
+    assert "late" not in table(90, batch_s=3.0)[1]
 
 
 def test_a_time_left_that_is_not_known_is_null_for_programs():

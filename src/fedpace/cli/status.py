@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from fedpace.net import federation_pb2 as pb
 
 WATCH_S = "2"
-_COLUMNS = ("client", "state", "doing", "age", "late", "seen", "s a batch", "s down", "s up", "updates")
+_COLUMNS = (
+    *("client", "state", "doing", "age", "late", "seen", "s a batch", "s down", "s up"),
+    *("updates", "refused"),
+)
+_LEFT_OUT = ("s down", "s up", "seen", "refused", "late", "s a batch", "updates", "age")
+"""Columns that a narrow terminal does without, the first of them first; those without news before."""
 
 
 def status(
@@ -54,9 +59,10 @@ def status(
     if as_json:
         _print_json(ask, watch)
     elif watch is None:
-        Console().print(status_table(ask()))
-    elif (console := Console()).is_terminal and not console.is_dumb_terminal:
-        _show_live(ask, watch, console)
+        console = Console()
+        console.print(status_table(ask(), console.width))
+    elif (screen := Console()).is_terminal and not screen.is_dumb_terminal:
+        _show_live(ask, watch, screen)
     else:
         _print_lines(ask, watch)
 
@@ -103,12 +109,12 @@ def _print_json(ask: "Callable[[], pb.StatusReply]", watch: float | None) -> Non
 
 
 def _show_live(ask: "Callable[[], pb.StatusReply]", watch: float, console: Console) -> None:
-    shown = status_table(ask())
+    shown = status_table(ask(), console.width)
     with Live(shown, console=console, auto_refresh=False) as live:
         while True:
             time.sleep(watch)
             try:
-                shown = status_table(ask())
+                shown = status_table(ask(), console.width)
                 live.update(shown, refresh=True)
             except PeerError as error:  # the server may be back soon
                 live.update(Group(shown, Text(f"! {error}", style="red")), refresh=True)
@@ -137,18 +143,44 @@ def headline(reply: "pb.StatusReply") -> str:
     return f"{reply.name}: " + ", ".join([reply.policy, reply.state, *parts, f"{reply.now_s:.0f} s"])
 
 
-def status_table(reply: "pb.StatusReply") -> Group:
-    """An answer for people."""
-    table = Table(*_COLUMNS, "refused", box=None)
-    for one in reply.clients:
-        seen = f"{one.last_seen_s:.1f} s ago" if one.last_seen_s >= 0 else "-"
-        speeds = [f"{s:.3g}" if s else "-" for s in (one.batch_s, one.down_s, one.up_s)]
-        age = f"{one.task_age_s:.1f} s" if one.task else "-"
-        late = Text(f"{one.late_s:.1f} s" if one.late_s else "-", style="yellow" if one.late_s else "")
-        refused = Text(str(one.refused), style="red" if one.refused else "")
-        updates = str(one.updates)
-        table.add_row(one.name, one.state, one.doing, age, late, seen, *speeds, updates, refused)
-    return Group(Text(headline(reply)), table, *_notes(reply))
+def status_table(reply: "pb.StatusReply", width: int | None = None) -> Group:
+    """An answer for people. width: columns that there are, None: as many as it takes."""
+    rows = [_cells(one) for one in reply.clients]
+    shown = _fitting(rows, width)
+    table = Table(*(_COLUMNS[place] for place in shown), box=None)
+    for row in rows:
+        table.add_row(*(row[place] for place in shown))
+    notes = _notes(reply)
+    left_out = [name for place, name in enumerate(_COLUMNS) if place not in shown]
+    if left_out:
+        text = f"not shown in {width} columns: {', '.join(left_out)}; --json has all"
+        notes.append(Text(text, style="dim"))
+    return Group(Text(headline(reply)), table, *notes)
+
+
+def _cells(one: "pb.ClientStatus") -> list[Text]:
+    seen = f"{one.last_seen_s:.1f} s ago" if one.last_seen_s >= 0 else "-"
+    speeds = [f"{s:.3g}" if s else "-" for s in (one.batch_s, one.down_s, one.up_s)]
+    age = f"{one.task_age_s:.1f} s" if one.task else "-"
+    late = Text(f"{one.late_s:.1f} s" if one.late_s else "-", style="yellow" if one.late_s else "")
+    refused = Text(str(one.refused), style="red" if one.refused else "")
+    plain = [Text(text) for text in (one.name, one.state, one.doing, age, seen, *speeds)]
+    return [*plain[:4], late, *plain[4:], Text(str(one.updates)), refused]
+
+
+def _fitting(rows: list[list[Text]], width: int | None) -> list[int]:
+    """Columns that fit into a width, without wrapping a cell if that can be."""
+    shown = list(range(len(_COLUMNS)))
+    widths = [
+        max(len(name), *(len(row[place]) for row in rows), 0) for place, name in enumerate(_COLUMNS)
+    ]
+    news = {place for place in shown if any(row[place].plain not in ("-", "0") for row in rows)}
+    order = [_COLUMNS.index(name) for name in _LEFT_OUT]
+    for place in sorted(order, key=news.__contains__):
+        if width is None or sum(widths[one] + 2 for one in shown) <= width:
+            break
+        shown.remove(place)
+    return shown
 
 
 def _notes(reply: "pb.StatusReply") -> list[Text]:

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from fedpace.core.journal import JOURNAL
+from fedpace.report.live.page import live_document
 from fedpace.report.live.runs import FollowedRuns, find_runs
 from fedpace.report.summary import summarise
 
@@ -95,6 +96,20 @@ def test_a_damaged_journal_is_named_and_mended_ones_go_on(tmp_path, journal, gro
     part.write_bytes(journal)
     runs.advance()
     assert runs.state().ended == 1
+
+
+def test_timelines_of_the_largest_journals_are_left_out(tmp_path, journal, grow, monkeypatch):
+    monkeypatch.setattr("fedpace.report.live.runs.MOST_BYTES", int(1.2 * len(journal)))
+    grow(len(journal), tmp_path / "a")
+    other = tmp_path / "b" / f"{JOURNAL}.part"
+    other.parent.mkdir()
+    other.write_bytes(journal[: len(journal) // 2].replace(b'"label":"sync"', b'"label":"half"'))
+    runs = FollowedRuns(tmp_path, Clock())
+    runs.advance()
+    assert [run.tables is None for run in runs.runs.values()] == [True, False]
+    document = live_document(runs)
+    assert [one["label"] for one in document["labels"]] == ["sync", "half"]
+    assert [one["run"] for one in document["timelines"]] == [1]
 
 
 @pytest.mark.parametrize("spool", [False, True])

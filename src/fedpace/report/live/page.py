@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpace.core.errors import ConfigError
+from fedpace.core.journal import Header
 from fedpace.report.collection import default_targets, last_report_options
 from fedpace.report.live.access import KeyAccess, PageAccess
 from fedpace.report.live.feed import LiveFeed
@@ -26,10 +27,10 @@ def live_document(runs: FollowedRuns) -> dict[str, Any]:
     headers = [run.header for run in runs.runs.values() if run.header is not None]
     name = headers[0].run.get("name") if headers else None
 
-    def details(summary: Summary) -> RunDetails | None:
+    def details(summary: Summary) -> RunDetails | Header | None:
         run = runs.of(summary)
-        if run is None or run.header is None:
-            return None
+        if run is None or run.header is None or run.tables is None:
+            return None if run is None else run.header
         return details_of(run.header, summary, timeline_from(run.header, run.tables), run.tested)
 
     title = options.title or (name if isinstance(name, str) else None) or runs.folder.name

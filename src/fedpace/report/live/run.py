@@ -20,19 +20,19 @@ class FollowedRun:
     """Counts of a run that grow with its journal.
 
     header: None until its first line is there; fault: why its journal cannot be read, None where it
-    can; moved: how often anything has come.
+    can. tables: for its timeline; None where that would take too much memory.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._tail = JournalTail(folder)
-        self.moved = 0
         self._start_anew()
 
     def _start_anew(self) -> None:
         self._lines = JournalLines(self.folder)
         self.fault: str | None = None
-        self.tally, self.tables = Tally(), JournalTables(None)
+        self.tally = Tally()
+        self.tables: JournalTables | None = JournalTables(None)
         self.tested: ClientsEvaluated | None = None
 
     @property
@@ -47,6 +47,11 @@ class FollowedRun:
             return None
         label = header.run.get("label")
         return label if isinstance(label, str) and label else header.policy, header.context.seed
+
+    @property
+    def size(self) -> int:
+        """Bytes of its journal that have been taken in."""
+        return self._tail.size
 
     @property
     def over(self) -> bool:
@@ -64,7 +69,6 @@ class FollowedRun:
             self._start_anew()
         if not lines or self.fault is not None:
             return anew
-        self.moved += 1
         try:
             for line in lines:
                 self._take(line)
@@ -81,7 +85,8 @@ class FollowedRun:
                 self.tables = JournalTables(metrics[0].name if metrics else None)
             return
         self.tally.write(message)
-        self.tables.write(message)
+        if self.tables is not None:
+            self.tables.write(message)
         if isinstance(message, ClientsEvaluated):
             self.tested = message
 

@@ -13,6 +13,8 @@ from fedpace.report.summary import Summary
 LOOK_EVERY_S = 2.0
 """How often a folder of several runs is searched for more of them."""
 MOST_RUNS = 1000
+MOST_BYTES = 1_500_000_000
+"""Journals, all together, of which timelines are kept in memory."""
 _MOST_DEPTH = 6
 _NAMES = (JOURNAL, part_path(Path(JOURNAL)).name)
 
@@ -46,7 +48,14 @@ class FollowedRuns:
             for run in self.runs.values():
                 again |= run.advance()
             moved |= again
+            self._bound_memory()
         return moved
+
+    def _bound_memory(self) -> None:
+        """Do without the timelines of the largest journals, where all together are too large."""
+        kept = [run for run in self.runs.values() if run.tables is not None]
+        if sum(run.size for run in kept) > MOST_BYTES:
+            max(kept, key=lambda run: run.size).tables = None
 
     def _look(self) -> bool:
         """Search for runs now and then; True where there is another one."""

@@ -32,6 +32,11 @@ class JournalTail:
         self._file: tuple[int, int] | None = None
         self._end, self._mark = 0, b""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the journal that have been read."""
+        return self._end
+
     def read(self, piece: int = PIECE_BYTES) -> NewLines:
         """The next lines, a few megabytes of them at most; none where nothing has come."""
         found = open_journal(self.folder)

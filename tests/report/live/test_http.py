@@ -184,6 +184,7 @@ def test_connections_and_streams_are_bounded(tmp_path, grow):
         answer, body = get(server, "/events")
         assert answer.status == 503
         assert b"too many look already" in body
+        wait_until(lambda: server._slots._value == 1)
         with socket.create_connection(("127.0.0.1", server.port), timeout=20) as held:
             held.sendall(b"GET / HT")
             wait_until(lambda: not server._slots._value)

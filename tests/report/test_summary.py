@@ -290,8 +290,35 @@ def test_a_run_in_which_nothing_happened_has_no_means(header):
     assert result.mean_depth is None
     assert result.best_accuracy is None
     assert result.final_accuracy is None
-    assert result.mean_participation == 0
+    assert result.mean_participation is None
+    assert (result.updates_an_hour, result.samples_an_hour) == (None, None)
     assert result.time_to(0.1) is None
+
+
+def test_a_run_without_rounds_has_no_participation(tale, train, arrived):
+    tale.join(0.0, 0, 1)
+    tale.on(Started(0.0), train(0, 1))
+    tale.on(arrived(30.0, 0, 1))
+    result = tale.summary()
+    assert result.participation == {}
+    assert result.mean_participation is None
+    assert result.to_dict()["mean_participation"] is None
+    assert result.updates == {}
+    assert result.updates_an_hour == 0
+
+
+def test_updates_and_samples_an_hour_count_what_was_used_of_every_client(tale, train, arrived):
+    tale.join(0.0, 0, 1)
+    tale.on(Started(0.0), train(0, 1), train(1, 2))
+    tale.on(arrived(10.0, 0, 1), Aggregate((1,), (1.0,)), train(0, 3, 1))
+    tale.on(arrived(20.0, 1, 2), Drop(2, "old"))
+    tale.on(arrived(36.0, 0, 3, 1), Aggregate((3,), (1.0,)))
+    result = tale.summary()
+    assert (result.joined, result.updates) == (2, {0: 2})
+    assert result.samples == {0: 8}  # of four samples each
+    assert result.updates_an_hour == pytest.approx(100)  # two in 36 s, of two clients
+    assert result.samples_an_hour == pytest.approx(400)
+    assert result.to_dict()["updates"] == {"0": 2}
 
 
 def test_a_summary_becomes_json(synchronous, summary):

@@ -80,17 +80,30 @@ def test_the_other_columns_are_means_in_readable_units(summary):
     assert row["best (%)"] == "80.0 ± 14.1"
     assert row["final (%)"] == "75.0 ± 7.1"
     assert row["rounds"] == "3"
-    assert row["participation (%)"] == "50.0"
+    assert row["participation (% of rounds)"] == "50.0"
     assert row["clients a round"] == "3.0"
     assert row["idle (%)"] == "30.0"
     assert row["moved (MB)"] == "5.0"
 
 
+def test_updates_and_samples_an_hour_are_means_over_clients(summary):
+    runs = [summary(joined=2, updates={0: 3, 1: 1}, samples={0: 30, 1: 10}, end_s=360.0)]
+    row = cells(markdown({"a": runs}, []))["a"]
+    assert row["updates an hour (a client)"] == "20.0"
+    assert row["samples an hour (a client)"] == "200"
+
+
+def test_a_run_without_rounds_has_no_participation_to_show(summary):
+    empty = summary(clients_per_round=[], round_times=[], participation={})
+    row = cells(markdown({"a": [empty]}, []))["a"]
+    assert row["participation (% of rounds)"] == "n/a"
+
+
 def test_a_small_share_is_not_rounded_to_nothing(summary):
     groups = {"a": [summary(participation={0: 0.0004})], "b": [summary(participation={0: 0.5})]}
     table = cells(markdown(groups, []))
-    assert table["a"]["participation (%)"] == "0.040"
-    assert table["b"]["participation (%)"] == "50.000"
+    assert table["a"]["participation (% of rounds)"] == "0.040"
+    assert table["b"]["participation (% of rounds)"] == "50.000"
 
 
 def test_timing_only_runs_have_no_columns_about_accuracy(summary):

@@ -31,7 +31,10 @@ class Summary:
     (money, value), money being the smallest budget with which the run makes that model.
     values_by_round, values_by_bytes: metric -> (round, value) and (bytes moved until then, value).
     clients_per_round: updates in each round; round_times: when each round was aggregated.
-    participation: client -> rounds it was aggregated in / rounds, for everyone who ever joined.
+    participation: client -> rounds it was aggregated in / rounds, for everyone who ever joined; none
+    where there are no rounds. It is a share of rounds, which are of other lengths and sizes with other
+    policies; what compares between them is updates and samples: client -> its used updates, and the
+    samples gone through for them, where it had any. joined: clients that ever did.
     finished: why the run ended, None for one that is not over; end_s: when, or how far it is.
     fairness: of the last test on clients' own samples, where `evaluate.clients` asks for it.
     diverged: the round, and when, where training came to numbers that are not finite.
@@ -78,6 +81,9 @@ class Summary:
     values_by_round: dict[str, Track] = field(default_factory=dict)
     values_by_bytes: dict[str, Track] = field(default_factory=dict)
     staleness: dict[int, int] = field(default_factory=dict)
+    joined: int = 0
+    updates: dict[int, int] = field(default_factory=dict)
+    samples: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, header: Header, messages: Iterable[Message]) -> Self:
@@ -108,7 +114,7 @@ class Summary:
             empty_rounds=tally.clients_per_round.count(0),
             clients_per_round=list(tally.clients_per_round),
             round_times=list(tally.round_times),
-            participation={c: n / max(rounds, 1) for c, n in sorted(tally.rounds_of.items())},
+            participation={c: n / rounds for c, n in sorted(tally.rounds_of.items()) if rounds},
             finished=tally.finished,
             end_s=tally.last_s if tally.end_s is None else tally.end_s,
             # Sums of many floats can miss each other by a rounding.
@@ -131,6 +137,9 @@ class Summary:
             values_by_round=_tracks([fact.version for fact in tally.evaluations], tally.evaluations),
             values_by_bytes=_tracks(tally.evaluated_bytes(header.context.model), tally.evaluations),
             staleness=dict(sorted(tally.staleness.items())),
+            joined=len(tally.rounds_of),
+            updates=dict(sorted(tally.updates_of.items())),
+            samples=dict(sorted(tally.samples_of.items())),
         )
 
     def __repr__(self) -> str:
@@ -195,9 +204,24 @@ class Summary:
         return self.accuracy[-1][1] if self.accuracy else None
 
     @property
-    def mean_participation(self) -> float:
-        """Mean over clients; 0 when nobody ever joined."""
-        return sum(self.participation.values()) / max(len(self.participation), 1)
+    def mean_participation(self) -> float | None:
+        """Mean over clients; None without rounds, or when nobody ever joined."""
+        shares = self.participation.values()
+        return sum(shares) / len(shares) if shares else None
+
+    @property
+    def updates_an_hour(self) -> float | None:
+        """Used updates of a client an hour of the run, mean over those who ever joined."""
+        return self._hourly(self.updates)
+
+    @property
+    def samples_an_hour(self) -> float | None:
+        """Samples that a client went through for used updates, an hour of the run; a mean."""
+        return self._hourly(self.samples)
+
+    def _hourly(self, counts: Mapping[int, int]) -> float | None:
+        hours = self.end_s / 3600
+        return sum(counts.values()) / self.joined / hours if self.joined and hours > 0 else None
 
     @property
     def mean_clients(self) -> float:
@@ -229,8 +253,10 @@ class Summary:
         for name in ("accuracy", "loss", "accuracy_by_money"):
             values[name] = _plain(getattr(self, name))
         values["staleness"] = {str(behind): count for behind, count in self.staleness.items()}
-        values["participation"] = {str(c): rate for c, rate in self.participation.items()}
-        for name in ("best_accuracy", "final_accuracy", "mean_participation", "mean_clients"):
+        for name in ("participation", "updates", "samples"):
+            values[name] = {str(client): one for client, one in values[name].items()}
+        for name in ("best_accuracy", "final_accuracy", "mean_participation", "mean_clients",
+                     "updates_an_hour", "samples_an_hour"):  # fmt: skip
             values[name] = getattr(self, name)
         values["best"] = {one.name: _finite(self.best(one.name)) for one in self.metrics}
         values["final"] = {one.name: _finite(self.final(one.name)) for one in self.metrics}

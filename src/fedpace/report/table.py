@@ -171,9 +171,12 @@ def measures(groups: Groups, targets: Sequence[float], metric: str | None = None
         number("spent_money", "spent\n(money)", lambda run: run.money, 1, most=3)
     number("rounds", "rounds", lambda run: run.rounds, 1, most=0)
     number(
-        "participation_share", "participation\n(%)", lambda run: run.mean_participation, 0.01, most=3
-    )
+        "participation_share", "participation\n(% of rounds)", lambda run: run.mean_participation, 0.01,
+        most=3,
+    )  # fmt: skip
     number("clients_per_round", "clients\na round", lambda run: run.mean_clients, 1)
+    number("updates_an_hour", "updates an hour\n(a client)", lambda run: run.updates_an_hour, 1, most=2)
+    number("samples_an_hour", "samples an hour\n(a client)", lambda run: run.samples_an_hour, 1, most=1)
     number("idle_share", "idle\n(%)", lambda run: run.idle_share, 0.01)
     size, size_bytes = byte_unit(_largest(means(lambda run: run.moved_bytes)))
     number("moved_bytes", f"moved\n({size})", lambda run: run.moved_bytes, size_bytes, most=2)

@@ -46,6 +46,9 @@ class Tally:
         """Rounds that each client took part in, for everyone who ever joined."""
         self.participations = 0
         """Their sum."""
+        self.updates_of: Counter[int] = Counter()
+        self.samples_of: Counter[int] = Counter()
+        """Updates of each client that were used, and samples gone through for them, over all slots."""
         self.tasks = self.arrived = self.failed = self.dropped = self.unfinished = self.up_bytes = 0
         self.cancelled: Counter[str] = Counter()
         self.aggregated = self.depth = 0
@@ -57,8 +60,8 @@ class Tally:
         """Width -> tasks that were sent a model of that width."""
         self._gone_into: dict[str, list[OpenTask]] = {}
         """Slot -> updates that it has taken up and not passed on by a blend; not for "global"."""
-        self._depths: dict[int, int] = {}
-        """Task -> layers that its update carries, of those that wait for their use."""
+        self._waiting: dict[int, tuple[int, int]] = {}
+        """Task -> layers that its update carries, and its samples, of those that wait for their use."""
         self._online_since: dict[int, float] = {}
         self._busy_since: dict[int, float] = {}
         self._online_s = self._busy_s = 0.0
@@ -122,7 +125,9 @@ class Tally:
             case Arrived(client=client):
                 self.arrived += 1
                 self.up_bytes += event.up_bytes
-                self._depths[event.task] = event.result.depth
+                result = event.result
+                trained = result.samples if result.trained is None else result.trained
+                self._waiting[event.task] = result.depth, trained
                 self._close(client, self.books.now)
             case Failed(client=client):
                 self.failed += 1
@@ -167,7 +172,7 @@ class Tally:
                 self.cancelled[reason] += 1
             case Drop(task=task):
                 self._use((task,))
-                del self._depths[task]
+                del self._waiting[task]
                 self.dropped += 1
             case Aggregate():
                 self._aggregate(command)
@@ -205,7 +210,10 @@ class Tally:
         updates = self._use(command.tasks)
         for task, update in zip(command.tasks, updates, strict=True):
             self.staleness[self.books.version(update.command.slot) - update.command.version] += 1
-            self.depth += self._depths.pop(task)
+            depth, trained = self._waiting.pop(task)
+            self.depth += depth
+            self.updates_of[update.command.client] += 1
+            self.samples_of[update.command.client] += trained
         self.aggregated += len(updates)
         self._next_version(command.slot, updates)
 

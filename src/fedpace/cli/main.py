@@ -1,6 +1,6 @@
-"""The command line: `fedpace new | run | compare | watch | report | export | replay`, and what there is
-to choose from: `policies | tasks | fleets | settings | data`; `plan` answers without a run. `serve |
-join | status | page | drain | expel | stop | keys` are for real networks.
+"""The command line: `fedpace new | run | compare | watch | report | trace | export | replay`; what can
+be chosen: `policies | tasks | fleets | settings | data`; `plan` answers without a run. `serve | join |
+status | page | drain | expel | stop | keys` are for real networks.
 """
 
 import sys
@@ -20,6 +20,7 @@ from fedpace.cli.shared import complain
 from fedpace.cli.simulation import StoppedByUser, compare, replay, report, run
 from fedpace.cli.status import StatusCommand, status
 from fedpace.cli.sweep import sweep
+from fedpace.cli.trace import trace
 from fedpace.cli.watch import page, watch
 from fedpace.core.errors import FedpaceError
 from fedpace.runs.plugins import Group
@@ -33,7 +34,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(plan.app, name="plan")
 app.add_typer(keys.app, name="keys")
-_SIMULATION = (new, run, compare, sweep, watch, report, export, replay)
+_SIMULATION = (new, run, compare, sweep, watch, report, trace, export, replay)
 _FEDERATION = (serve, join, page, drain, expel, stop)
 for command in (*_SIMULATION, *_FEDERATION):
     app.command()(command)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from rich.console import Console
 
@@ -117,27 +118,52 @@ def write_report(
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     notes = "".join(f"\n{line}  " for line in best)
     write_whole(folder / "report.md", markdown(groups, targets, metric) + notes)
-    runs = {label: [run.to_dict() for run in runs] for label, runs in groups.items()}
+    drawn = drawn_labels(groups, cells or {}, metric)
+    times = _write_page(groups, folder, targets, title, metric, drawn)
+    runs = {
+        label: [run.to_dict() | {"timeline": times.get((run.label, run.seed))} for run in own]
+        for label, own in groups.items()
+    }
     options = {"title": title, "metric": metric, "targets": list(targets), "cells": dict(cells or {})}
     values = {**options, "runs": runs}
     write_whole(folder / "report.json", json.dumps(values, indent=1))
     paths = [folder / "report.md", folder / "report.json"]
-    drawn = drawn_labels(groups, cells or {}, metric)
     if len(drawn) < len(groups):
         words = f"the figure has {len(drawn)} of {len(groups)} labels, those with the best last tests"
         console.print(words, markup=False, highlight=False, soft_wrap=True)
     from fedpace.report.figures import draw_comparison  # matplotlib takes a second to import
 
     paths += draw_comparison(drawn, folder / "figure", title, metric)
-    from fedpace.report.page.write import PAGE, write_page
+    from fedpace.report.page.write import PAGE
 
-    journals: list[Path] = []
-    with suppress(JournalError):  # runs that were never on disk have no timelines
-        journals = find_journals(folder)
-    write_page(groups, folder / PAGE, targets, journals, title, metric, drawn)
     paths.append(folder / PAGE)
     for path in paths:
         console.print(str(path), style="cyan", soft_wrap=True)
+
+
+def _write_page(
+    groups: Groups,
+    folder: Path,
+    targets: Sequence[float],
+    title: str | None,
+    metric: str | None,
+    drawn: Groups,
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """Write the page; by label and seed what report.json says of each run's time."""
+    from fedpace.report.page.details import RunDetails
+    from fedpace.report.page.write import PAGE, write_page
+    from fedpace.report.timeline.explained import explain_timeline
+
+    journals, times = list[Path](), dict[tuple[str, int], dict[str, Any]]()
+    with suppress(JournalError):  # runs that were never on disk have no timelines
+        journals = find_journals(folder)
+
+    def keep(found: RunDetails) -> None:
+        run = found.summary.label, found.summary.seed
+        times[run] = explain_timeline(found.timeline, found.header.context.model)
+
+    write_page(groups, folder / PAGE, targets, journals, title, metric, drawn, keep)
+    return times
 
 
 def drawn_labels(groups: Groups, cells: Mapping[str, str], metric: str | None = None) -> Groups:

@@ -175,8 +175,8 @@ def measures(groups: Groups, targets: Sequence[float], metric: str | None = None
         most=3,
     )  # fmt: skip
     number("clients_per_round", "clients\na round", lambda run: run.mean_clients, 1)
-    number("updates_an_hour", "updates an hour\n(a client)", lambda run: run.updates_an_hour, 1, most=2)
-    number("samples_an_hour", "samples an hour\n(a client)", lambda run: run.samples_an_hour, 1, most=1)
+    number("updates_an_hour", "updates\nan hour", lambda run: run.updates_an_hour, 1, most=2)
+    number("samples_an_hour", "samples\nan hour", lambda run: run.samples_an_hour, 1, most=1)
     number("idle_share", "idle\n(%)", lambda run: run.idle_share, 0.01)
     size, size_bytes = byte_unit(_largest(means(lambda run: run.moved_bytes)))
     number("moved_bytes", f"moved\n({size})", lambda run: run.moved_bytes, size_bytes, most=2)

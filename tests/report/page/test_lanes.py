@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from fedpace.report.page.lanes import FEWEST_LANES, MOST_BLAMED, pack_lanes
+from fedpace.report.page.lanes import pack_lanes
 from fedpace.report.page.packing import unpack_columns
 from fedpace.report.timeline.phases import Phase
 from fedpace.report.timeline.sentences import explain_round
+from fedpace.report.timeline.thinning import FEWEST_LANES, MOST_BLAMED
 from tests.report.page.large import large_timeline
 
 

@@ -115,6 +115,7 @@ def test_a_deadline_that_nobody_met_is_an_empty_round():
     begin(one, range(2), SetTimer("deadline", 25.0))
     one.on(Timer(25.0, "deadline"), Cancel(0, 1, "late"), Cancel(1, 2, "late"), mean([]))
     found = timeline(one)
+    assert found.waits is Waits.ROUND
     assert cause(found) == (Cause.DEADLINE, -1, 25.0)
     assert "2 clients were late; no update was used" in explain_round(found.rounds, 0)
 

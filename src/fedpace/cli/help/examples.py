@@ -26,6 +26,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fedpace export runs/demo --to tensorboard",
         "fedpace export runs/demo --to wandb --offline --out tracking",
     ),
+    "trace": (
+        "fedpace trace runs/demo/timelyfl/seed-0",
+        "fedpace trace runs/demo/timelyfl/seed-0 --out timelyfl.json.gz",
+    ),
     "replay": ("fedpace replay runs/demo/timelyfl/seed-0",),
     "policies": ("fedpace policies", "fedpace policies timelyfl"),
     "tasks": ("fedpace tasks", "fedpace tasks fashion-mnist"),

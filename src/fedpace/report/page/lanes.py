@@ -15,17 +15,16 @@ from fedpace.report.page.packing import pack_columns
 from fedpace.report.timeline.columns import Timeline, taken
 from fedpace.report.timeline.phases import AT_WORK, THROWN_AWAY, Fate, Phase
 from fedpace.report.timeline.sentences import explain_round
+from fedpace.report.timeline.thinning import MOST_BLAMED, blamed_seconds, chosen_clients
 
 MOST_SPANS = 4_500_000
 """Spans on a page, of all its timelines: about 9 MB of it."""
 MOST_LANES = 5_000
-FEWEST_LANES = 32
 FINE, COARSE = 2**26, 2**22
 """Ticks of a run; coarse ones where there are many spans, since finer ones compress badly."""
 FEW_SPANS = 300_000
 MOST_ROUNDS = 200_000
 """Rounds on a page; of more the longest of each few are drawn."""
-MOST_BLAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,8 @@ def pack_lanes(
             f"{len(rounds):,} of {len(timeline.rounds):,} rounds are drawn: of neighbours the longest."
         )
     counts = np.bincount(timeline.spans.client, minlength=timeline.clients)
-    blamed_s = _blamed_seconds(timeline)
-    clients = _chosen_clients(counts, speeds, blamed_s, most_spans)
+    blamed_s = blamed_seconds(timeline.rounds, timeline.clients)
+    clients = chosen_clients(counts, speeds, blamed_s, most_spans, MOST_LANES)
     if len(clients) < timeline.clients:
         words.append(
             f"{len(clients):,} of {timeline.clients:,} clients are drawn, evenly over speeds and with "
@@ -132,15 +131,6 @@ def _tick(length_s: float, ticks: int) -> float:
     return next(step * power for step in (1, 2, 5, 10) if step * power >= least)
 
 
-def _blamed_seconds(timeline: Timeline) -> np.ndarray:
-    """Seconds of rounds that each client is to blame for."""
-    mine = timeline.rounds.client >= 0
-    blamed: np.ndarray = np.bincount(
-        timeline.rounds.client[mine], timeline.rounds.cause_s[mine], timeline.clients
-    )
-    return blamed
-
-
 def _coarse_tick(timeline: Timeline, share: float, most_spans: int) -> float:
     """A tick that is about long enough for that many spans of a share of the clients to be left.
 
@@ -166,21 +156,6 @@ def _most_blamed(timeline: Timeline, blamed_s: np.ndarray) -> list[dict[str, Any
         for one in order
         if rounds[one]
     ]
-
-
-def _chosen_clients(
-    counts: np.ndarray, speeds: np.ndarray, blamed_s: np.ndarray, most_spans: int
-) -> np.ndarray:
-    """The clients that are drawn, in order of their numbers."""
-    everyone = len(counts)
-    mean = max(counts.sum() / max(everyone, 1), 1.0)
-    room = min(MOST_LANES, max(FEWEST_LANES, int(most_spans / mean)))
-    if everyone <= room:
-        return np.arange(everyone)
-    blamed = np.argsort(-blamed_s, kind="stable")[:MOST_BLAMED]
-    by_speed = np.argsort(np.nan_to_num(speeds, nan=np.inf), kind="stable")
-    even = by_speed[np.linspace(0, everyone - 1, room - len(blamed)).round().astype(int)]
-    return np.unique(np.concatenate([even, blamed]))
 
 
 def _quantised(timeline: Timeline, clients: np.ndarray, tick_s: float) -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
 """Writes the page of a report beside its tables."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from fedpace.core.errors import JournalError
@@ -24,10 +24,12 @@ def write_page(
     title: str | None = None,
     metric: str | None = None,
     shown: Collection[str] | None = None,
+    seen: Callable[[RunDetails], None] | None = None,
 ) -> None:
     """Write the page about runs by label. journals: among them those of the runs.
 
-    shown: labels that are shown at first, by default all.
+    shown: labels that are shown at first, by default all. seen: is given the details of each run, for
+    which a journal is read, as they are read.
     """
     known = journals_by_run(journals)
 
@@ -36,7 +38,12 @@ def write_page(
         if found is None:
             return None
         place, header = found
-        return header if place.stat().st_size > MOST_BYTES else read_details(place, run)
+        if place.stat().st_size > MOST_BYTES:
+            return header
+        own = read_details(place, run)
+        if seen is not None:
+            seen(own)
+        return own
 
     data = page_data(groups, targets, details, title, metric, shown)
     write_whole(path, page_html(data, data["title"]))

@@ -19,8 +19,7 @@ def timeline_of(header: Header, messages: Iterable[Message]) -> Timeline:
     """The timeline of a journal's messages, which are gone through once."""
     metrics = header.context.metrics
     tables = JournalTables(metrics[0].name if metrics else None)
-    for message in messages:
-        tables.write(message)
+    tables.write_all(messages)
     return timeline_from(header, tables)
 
 

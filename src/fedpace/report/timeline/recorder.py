@@ -5,8 +5,8 @@ led to is kept as its trigger: the last event before a command says why the comm
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from fedpace.core.codec import Message
 from fedpace.core.commands import (
@@ -43,11 +43,8 @@ GROUP_TIMER = "group "
 STARTED, ARRIVED, FAILED, PROFILED, TIMER, JOINED, LEFT = range(7)
 
 
-class Trigger(NamedTuple):
-    """Why something was done: an event, and its task's row, timer's row or client."""
-
-    kind: int
-    row: int
+Trigger = tuple[int, int]
+"""Why something was done: an event's kind, and its task's row, timer's row or client."""
 
 
 class JournalTables:
@@ -57,7 +54,7 @@ class JournalTables:
     """
 
     def __init__(self, metric: str | None = None) -> None:
-        self.now = self.length_s = 0.0
+        self.now = self._told_s = 0.0
         self.line = 0
         self.clients = 0
         """One more than the largest number of a client."""
@@ -76,7 +73,7 @@ class JournalTables:
         )
         self.arrived = RecordTable(
             task="q", line="q", at="d", up_bytes="q", batch_s="d", batches="q", down_s="d", up_s="d",
-            latency_s="d", depth="i", steps="q", samples="q", trained="q", seen="q",
+            latency_s="d", depth="i", steps="q", samples="q", trained="q",
         )  # fmt: skip
         self.ended = RecordTable(task="q", line="q", at="d", fate="B", reason="i")
         self.used = RecordTable(task="q", line="q", staleness="i", round="i")
@@ -92,11 +89,11 @@ class JournalTables:
         self.grouped = False
         """The policy has timers of groups, or models of tiers."""
         self._metric = metric
-        self._trigger = Trigger(STARTED, -1)
+        self._trigger: Trigger = (STARTED, -1)
+        self._tasks = 0
         self._open: dict[int, tuple[int, int, str, int]] = {}
-        """Task -> row, client, slot and version of tasks that are open or whose updates wait."""
-        self._closed: set[int] = set()
-        """Of these, those that have arrived."""
+        self._updates: dict[int, tuple[int, int, str, int]] = {}
+        """Task -> row, client, slot and version, of tasks that are open and of updates that wait."""
         self._versions: dict[str, int] = {}
         self._gone_into: dict[str, list[tuple[int, int]]] = {}
         """Slot -> row and staleness of updates that it has taken up and not passed on."""
@@ -114,6 +111,20 @@ class JournalTables:
         if enter is not None:
             enter(self, message)
 
+    def write_all(self, messages: Iterable[Message]) -> None:
+        """Take the next messages of the journal, which is quicker than one by one."""
+        find = _ENTRIES.get
+        for message in messages:
+            self.line += 1
+            enter = find(type(message))
+            if enter is not None:
+                enter(self, message)
+
+    @property
+    def length_s(self) -> float:
+        """The latest time that anything named."""
+        return max(self.now, self._told_s)
+
     # Events
 
     def _hear(self, at: float, kind: int, row: int) -> None:
@@ -122,8 +133,7 @@ class JournalTables:
         if self._after_arrival:
             self.settle()
         self.now = at
-        self.length_s = max(self.length_s, at)
-        self._trigger = Trigger(kind, row)
+        self._trigger = (kind, row)
         self._group_at, self._answer = NAN, 0
 
     def settle(self) -> None:
@@ -155,16 +165,18 @@ class JournalTables:
         )
 
     def _arrived(self, event: Arrived) -> None:
-        row, rates, result = self._row(event.task, event.client), event.rates, event.result
-        self._hear(event.at, ARRIVED, row)
-        self._closed.add(event.task)
+        task, at, rates, result = event.task, event.at, event.rates, event.result
+        found, table = self._open.pop(task, None), self.arrived
+        if found is None or found[1] != event.client:
+            raise self._ends_unopened(task, event.client)
+        self._updates[task], row = found, found[0]
+        self._hear(at, ARRIVED, row)
         self._after_arrival = True
-        trained = result.trained
-        self.arrived.add(
-            row, self.line, event.at, event.up_bytes, rates.batch_s, rates.batches, rates.down_s,
-            rates.up_s, rates.latency_s, result.depth, result.steps, result.samples,
-            result.samples if trained is None else trained, -1 if result.seen is None else result.seen,
-        )  # fmt: skip
+        trained = result.samples if result.trained is None else result.trained
+        table.put(table.pack(
+            row, self.line, at, event.up_bytes, rates.batch_s, rates.batches, rates.down_s, rates.up_s,
+            rates.latency_s, result.depth, result.steps, result.samples, trained,
+        ))  # fmt: skip
 
     def _failed(self, event: Failed) -> None:
         row = self._row(event.task, event.client)
@@ -186,30 +198,33 @@ class JournalTables:
 
     # Commands
 
-    def _give(self, command: Train | Probe) -> None:
-        known = self._open.get(command.task)
-        self._answer = max(self._answer, 1)
-        if known is None:
-            self._open_task(command)
-        elif isinstance(command, Train):
-            work = command.work
-            stop_at = NAN if work.stop_at is None else work.stop_at
-            rest = work.epochs or 0, work.steps or 0, work.depth or 0, stop_at
-            self.given.add(known[0], self.now, *self._trigger, *rest)
+    def _train(self, command: Train) -> None:
+        task, work, open_ = command.task, command.work, self._open
+        self._answer = self._answer or 1
+        epochs, steps, depth = work.epochs or 0, work.steps or 0, work.depth or 0
+        stop_at = NAN if work.stop_at is None else work.stop_at
+        kind, trigger = self._trigger
+        if task in open_:
+            self.given.add(open_[task][0], self.now, kind, trigger, epochs, steps, depth, stop_at)
+            return
+        client, version, table = command.client, command.version, self.opened
+        open_[task] = (self._tasks, client, command.slot, version)
+        self._tasks += 1
+        if client >= self.clients:
+            self.clients = client + 1
+        table.put(table.pack(
+            self.line, self.now, client, task, version, kind, trigger, 0, 0, work.batch_size, epochs,
+            steps, depth, 1.0 if work.width is None else work.width, stop_at,
+        ))  # fmt: skip
 
-    def _open_task(self, command: Train | Probe) -> None:
+    def _probe(self, command: Probe) -> None:
         client, task, version = command.client, command.task, command.version
-        if isinstance(command, Train):
-            work = command.work
-            width = 1.0 if work.width is None else work.width
-            stop_at = NAN if work.stop_at is None else work.stop_at
-            asked = work.batch_size, work.epochs or 0, work.steps or 0, work.depth or 0
-            rest = (0, 0, *asked, width, stop_at)
-        else:
-            rest = (1, int(command.go_on), command.batch_size, 0, 0, 0, 1.0, NAN)
-        row = self.opened.add(self.line, self.now, client, task, version, *self._trigger, *rest)
-        self._open[task] = (row, client, command.slot, version)
+        self._answer = self._answer or 1
+        self._open[task] = (self._tasks, client, command.slot, version)
+        self._tasks += 1
         self.clients = max(self.clients, client + 1)
+        rest = 1, int(command.go_on), command.batch_size, 0, 0, 0, 1.0, NAN
+        self.opened.add(self.line, self.now, client, task, version, *self._trigger, *rest)
 
     def _cancel(self, command: Cancel) -> None:
         row = self._row(command.task, command.client)
@@ -223,10 +238,10 @@ class JournalTables:
 
     def _aggregate(self, command: Aggregate) -> None:
         self._answer = 2
-        updates = []
+        updates, versions, take = list[tuple[int, int]](), self._versions, self._take
         for task in command.tasks:
-            row, _, slot, version = self._take(task)
-            updates.append((row, self._versions.get(slot, 0) - version))
+            row, _, slot, version = take(task)
+            updates.append((row, versions.get(slot, 0) - version))
         slot = command.slot
         self.aggregations.add(self.line, self.now, self._index(self.slots, slot), len(updates))
         self._next_version(slot, updates)
@@ -244,8 +259,9 @@ class JournalTables:
             for row, staleness in updates:  # its client waits no longer, whenever it is passed on
                 self.used.add(row, self.line, staleness, 0)
             return
+        put, pack = self.used.put, self.used.pack
         for row, staleness in updates:
-            self.used.add(row, self.line, staleness, version)
+            put(pack(row, self.line, staleness, version))
         self.rounds.add(self.line, self.now, *self._trigger, len(updates), self._group_at)
 
     def _set_timer(self, command: SetTimer) -> None:
@@ -264,18 +280,18 @@ class JournalTables:
     # Facts
 
     def _evaluated(self, fact: Evaluated) -> None:
-        self.length_s = max(self.length_s, fact.at)
+        self._told_s = max(self._told_s, fact.at)
         if fact.slot == GLOBAL:
             value = fact.metrics.get(self._metric) if self._metric else None
             self.tests.add(fact.at, NAN if value is None else value)
 
     def _ended(self, fact: Closed) -> None:
-        self.length_s = max(self.length_s, fact.at)
+        self._told_s = max(self._told_s, fact.at)
         row = self._row(fact.task, fact.client)
         self._end(fact.task, row, fact.at, Fate.OPEN, "")
 
     def _other(self, fact: Finished | ClientsEvaluated | Spent | Ignored | Changed) -> None:
-        self.length_s = max(self.length_s, fact.at)
+        self._told_s = max(self._told_s, fact.at)
 
     def _rolled_back(self, fact: RolledBack) -> None:
         self.undone.append((fact.to + 1, fact.version))
@@ -288,15 +304,15 @@ class JournalTables:
 
     def _row(self, task: int, client: int) -> int:
         found = self._open.get(task)
-        if found is None or found[1] != client or task in self._closed:
-            raise self._error(f"task {task} of client {client} ends, but no such task is open")
+        if found is None or found[1] != client:
+            raise self._ends_unopened(task, client)
         return found[0]
 
     def _take(self, task: int) -> tuple[int, int, str, int]:
-        if task not in self._closed:
+        found = self._updates.pop(task, None)
+        if found is None:
             raise self._error(f"the update of task {task} is used, but it never came or is used up")
-        self._closed.discard(task)
-        return self._open.pop(task)
+        return found
 
     def _end(self, task: int, row: int, at: float, fate: Fate, reason: str) -> None:
         del self._open[task]
@@ -304,6 +320,9 @@ class JournalTables:
 
     def _index(self, names: dict[str, int], name: str) -> int:
         return names.setdefault(name, len(names))
+
+    def _ends_unopened(self, task: int, client: int) -> JournalError:
+        return self._error(f"task {task} of client {client} ends, but no such task is open")
 
     def _error(self, problem: str) -> JournalError:
         return JournalError(f"line {self.line + 1}: {problem}; the journal is damaged or edited")
@@ -320,8 +339,8 @@ def _fate_of(reason: str) -> Fate:
 
 _ENTRIES: Mapping[type, Callable[[JournalTables, Any], object]] = {
     Arrived: JournalTables._arrived,
-    Train: JournalTables._give,
-    Probe: JournalTables._give,
+    Train: JournalTables._train,
+    Probe: JournalTables._probe,
     Profiled: JournalTables._profiled,
     Timer: JournalTables._timer,
     Failed: JournalTables._failed,

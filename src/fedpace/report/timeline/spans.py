@@ -24,7 +24,7 @@ def waits_of(tables: JournalTables) -> Waits:
     if tables.grouped:
         return Waits.GROUP
     at_once = tables.arrivals_answered + tables.arrivals_left == 0
-    if at_once and tables.aggregations.count:
+    if at_once and len(tables.arrived):
         single = bool((tables.aggregations.array()["updates"] <= 1).all())
         return Waits.NOTHING if single else Waits.ROUND
     return Waits.NOTHING if tables.arrivals_answered > tables.arrivals_left else Waits.ROUND

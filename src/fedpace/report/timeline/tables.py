@@ -13,20 +13,25 @@ _FORMATS = {"q": "<i8", "i": "<i4", "d": "<f8", "B": "u1"}
 
 
 class RecordTable:
-    """Records of one kind. fields: names with the struct format of each, such as {"at": "d"}."""
+    """Records of one kind. fields: names with the struct format of each, such as {"at": "d"}.
+
+    `put(pack(...))` appends one; both are attributes, since they are called for every message.
+    """
 
     def __init__(self, **fields: str) -> None:
         self._dtype = np.dtype([(name, _FORMATS[kind]) for name, kind in fields.items()])
-        self._packer = struct.Struct("<" + "".join(fields.values()))
         self._data = bytearray()
-        self.count = 0
+        self.pack = struct.Struct("<" + "".join(fields.values())).pack
+        self.put = self._data.extend
+
+    def __len__(self) -> int:
+        return len(self._data) // self._dtype.itemsize
 
     def add(self, *values: Any) -> int:
         """Append a record; its row."""
-        self._data += self._packer.pack(*values)
-        self.count += 1
-        return self.count - 1
+        self.put(self.pack(*values))
+        return len(self) - 1
 
     def array(self) -> np.ndarray:
-        """The records so far, by the names of their fields."""
-        return np.frombuffer(bytes(self._data), dtype=self._dtype)
+        """The records so far, by the names of their fields; while it is held nothing can be added."""
+        return np.frombuffer(self._data, dtype=self._dtype)

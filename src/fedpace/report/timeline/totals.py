@@ -51,3 +51,19 @@ def clients_at_work(spans: ClientSpans) -> tuple[Times, np.ndarray]:
     counts = np.cumsum(np.bincount(whose.ravel(), steps, len(at))).round().astype(np.int64)
     changed = np.append(True, counts[1:] != counts[:-1]) if len(at) else np.zeros(0, dtype=bool)
     return at[changed], counts[changed]
+
+
+def mean_by_client(timeline: Timeline, values: np.ndarray, rows: np.ndarray | None = None) -> Times:
+    """The mean of the tasks' finite values for each client; nan where there are none.
+
+    rows: mask of the tasks that count, by default all of them.
+    """
+    known = np.isfinite(values)
+    if rows is not None:
+        known &= rows
+    client = timeline.tasks.client[known]
+    total, counts = np.zeros(timeline.clients), np.bincount(client, minlength=timeline.clients)
+    np.add.at(total, client, values[known])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean: Times = np.where(counts > 0, total / counts, np.nan)
+    return mean

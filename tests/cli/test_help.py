@@ -128,6 +128,8 @@ def test_shells_complete_commands_policies_tasks_and_keys(folder):
     assert complete(folder, line) == ["own,sync"]
     assert complete(folder, "fedpace run config.toml --set train.l") == ["train.lr="]
     assert complete(folder, "fedpace run config.toml --device cu") == ["cuda"]
+    assert complete(folder, "fedpace sweep config.toml --grid server.l") == ["server.lr="]
+    assert complete(folder, "fedpace sweep config.toml --grid partition.a") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

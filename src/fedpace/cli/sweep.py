@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from fedpace.cli import shared
+from fedpace.cli.help.completion import complete_grid_key
 from fedpace.cli.simulation import Together, end_with_failures, running, split_names
 from fedpace.core.errors import ConfigError
 from fedpace.runs import config as configs
@@ -23,6 +24,7 @@ def sweep(
             metavar="KEY=A,B,C",
             help="Values to try, such as train.lr=0.05,0.1 or policies.timelyfl.k=8,16; of several "
             "keys all combinations [those of sweep.grid].",
+            autocompletion=complete_grid_key,
         ),
     ] = None,
     policies: shared.PolicyLabels = None,
@@ -118,10 +120,9 @@ def sweep(
     from fedpace.report.sweep.show import show_sweep
 
     show_sweep(found.record, folder, Console())
-    aims = settings.sweep.targets or settings.compare.targets
-    shared.show_report(
-        found.reported.groups, folder, aims, settings.name, found.record.criterion.metric
-    )
+    aims, same = found.record.criterion, settings.compare
+    targets = aims.targets or (same.targets if aims.metric == same.metric else ())
+    shared.show_report(found.reported.groups, folder, targets, settings.name, aims.metric)
     end_with_failures(found.failed)
 
 

@@ -35,6 +35,12 @@ def complete_key(incomplete: str) -> list[str]:
     return _beginning([f"{row.key}=" for row in settings_rows(Config)], incomplete)
 
 
+def complete_grid_key(incomplete: str) -> list[str]:
+    """Keys that a grid can vary for all policies, for KEY=A,B."""
+    tables = ("train.", "server.", "stop.", "budget.")
+    return [key for key in complete_key(incomplete) if key.startswith(tables)]
+
+
 def complete_device(incomplete: str) -> list[str]:
     """Kinds of devices."""
     return _beginning(["cpu", "cuda"], incomplete)

@@ -47,6 +47,12 @@ def test_several_keys_are_combined_and_a_policys_own_is_for_it_alone():
     assert policy_plan(config, "mine-train.lr=0.1-server.lr=0.5-k=4").settings.k == 4
 
 
+def test_keys_of_a_policy_that_is_not_compared_this_time_are_left_out():
+    grid = {"train.lr": [0.1], "policies.mine.k": [2, 4]}
+    _, cells = expanded(grid, compare={"grid": grid, "policies": ["sync"]})
+    assert list(cells) == ["sync-lr=0.1"]
+
+
 def test_the_only_policy_of_a_config_is_enough():
     _, cells = expanded({"server.optimiser": ["fedavg", "fedadam"]}, policies={}, policy="fedbuff")
     assert list(cells) == ["fedbuff-optimiser=fedavg", "fedbuff-optimiser=fedadam"]

@@ -54,7 +54,10 @@ def grid_cells(
     A wrong key or value is refused by its name. where: how errors call the grid.
     """
     chosen = list(config.compare.policies or config.policies or (config.policy,))
-    axes = [_axis(key, values, chosen, where) for key, values in flat_grid(grid).items()]
+    # Keys of a policy that the config has and that is not compared this time are left alone.
+    others = {label for label in config.policies if label not in chosen}
+    wanted = {key: one for key, one in flat_grid(grid).items() if _policy_of(key) not in others}
+    axes = [_axis(key, values, chosen, where) for key, values in wanted.items()]
     for axis in axes:
         _check_values(config, axis, chosen, where)
     names = _names(axes)
@@ -77,6 +80,12 @@ def grid_cells(
 def flat_grid(grid: Mapping[str, Any]) -> dict[str, Any]:
     """A grid by whole keys, also where it is written as nested tables."""
     return dict(_flat(grid, ""))
+
+
+def _policy_of(key: str) -> str | None:
+    """The label in a key of a policy's own."""
+    first, *rest = key.split(".")
+    return rest[0] if first == "policies" and len(rest) > 1 else None
 
 
 def _table(config: Config, policy: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tests.core.test_journal import written
     ("arguments", "complaint"),
     [
         (["runs/nowhere"], "there is no folder runs/nowhere; give that of a run or of several"),
-        (["file"], "there is no folder file; give that of a run"),
+        (["file"], "file is a file; give the folder of a run"),
         ([".", "--host", "192.0.2.1"], "192.0.2.1:8851 cannot be listened on: "),
     ],
 )

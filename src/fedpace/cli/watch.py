@@ -42,6 +42,8 @@ def watch(
     from fedpace.report.live.http import is_local
     from fedpace.report.live.page import open_page
 
+    if folder.is_file():
+        raise ConfigError(f"{folder} is a file; give the folder of a run or of several")
     if not folder.is_dir():
         raise ConfigError(
             f"there is no folder {folder}; give that of a run or of several, under way or over"

@@ -46,6 +46,23 @@ def test_curves_of_every_axis_end_with_the_last_test(data, compared):
     assert columns[f"{name}.x"][-1] == pytest.approx(max(run.accuracy[-1][0] for run in runs))
 
 
+def test_labels_are_compared_by_targets_and_by_the_last_and_best_value(data, compared):
+    groups = collect_runs(compared, ("sync",))
+    assert [one["text"] for one in data["targets"]] == [
+        "to 50%",
+        "to 70%",
+        "final accuracy",
+        "best accuracy",
+    ]
+    value = data["targets"][2]["value"]
+    assert value["labels"][0]["values"] == [run.final() for run in groups["sync"]]
+    pair = next(one for one in value["pairs"] if one[:2] == [2, 0])
+    expected = [a.final() - b.final() for a, b in zip(groups["fedbuff"], groups["sync"], strict=True)]
+    assert pair[2:5] == [2, 0, pytest.approx(np.mean(expected), abs=1e-9)]
+    taken = data["targets"][0]["time"]["labels"][0]
+    assert taken["mean"] == pytest.approx(np.mean([run.time_to(0.5) for run in groups["sync"]]))
+
+
 def test_clients_have_updates_and_samples_an_hour(data, compared):
     columns = unpack_columns(data["clients"]["packed"])
     run = collect_runs(compared)["sync"][0]

@@ -64,6 +64,10 @@ def test_targets_say_whether_seeds_can_tell_labels_apart(shown):
     found = shown.run(verdicts)
     assert len(found) == 2
     assert all(one.split(" ", 1)[1] in ("faster", "slower", "not told apart") for one in found)
+    shown.run("document.querySelector('[data-name=target] [data-value=\"2\"]').click()")
+    found = shown.run(verdicts)
+    assert all(one.split(" ", 1)[1] in ("better", "worse", "not told apart") for one in found)
+    shown.run("document.querySelector('[data-name=target] [data-value=\"0\"]').click()")
 
 
 def test_a_click_on_a_round_explains_it(timeline):

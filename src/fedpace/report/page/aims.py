@@ -1,18 +1,22 @@
-"""Targets on a page: what each label needed for them, seed by seed and in paired differences."""
+"""What labels are compared by on a page, seed by seed: time or money to targets, and tested values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedpace.core.evaluation.metric import MetricInfo
 from fedpace.report.page.paired import MOST_LABELS, PairedDifference, paired_difference
 from fedpace.report.summary import Groups, Summary
-from fedpace.report.table import target_costs, target_text
+from fedpace.report.table import MeanAndSd, target_costs, target_text
 
 
 def aims_of(
     groups: Groups, targets: Sequence[float], metric: MetricInfo | None
 ) -> list[dict[str, Any]]:
-    """An entry for each target: its heading, and the time and, with prices, the money that it took."""
+    """Entries of what labels are compared by, seed by seed.
+
+    For each target its heading, and the time and, with prices, the money that it took. Then the last
+    and the best tested value of the metric.
+    """
     if metric is None:
         return []
     priced = any(run.money is not None for runs in groups.values() for run in runs)
@@ -22,6 +26,9 @@ def aims_of(
         entry["time"] = _cost(groups, target, metric, money=False)
         entry["money"] = _cost(groups, target, metric, money=True) if priced else None
         found.append(entry)
+    for word, pick in (("final", Summary.final), ("best", Summary.best)):
+        value = _value(groups, metric, pick)
+        found.append({"target": None, "text": f"{word} {metric.name}", "value": value})
     return found
 
 
@@ -29,21 +36,44 @@ def _cost(groups: Groups, target: float, metric: MetricInfo, money: bool) -> dic
     by_seed = [
         {run.seed: _taken(run, target, metric, money) for run in runs} for runs in groups.values()
     ]
-    labels: list[dict[str, Any] | None] = []
-    for cost, values in zip(target_costs(groups, target, money, metric), by_seed, strict=True):
-        if cost is None:
-            labels.append(None)
-            continue
-        mean, sd = (None, None) if cost.taken is None else (cost.taken.mean, cost.taken.sd)
-        one = {"mean": mean, "sd": sd, "reached": cost.reached, "seeds": cost.seeds}
-        labels.append({**one, "values": list(values.values())})
+    costs = target_costs(groups, target, money, metric)
+    labels = [
+        None if cost is None else _label(cost.taken, cost.reached, values)
+        for cost, values in zip(costs, by_seed, strict=True)
+    ]
+    return {"labels": labels, "pairs": _pairs(by_seed)}
+
+
+def _value(
+    groups: Groups, metric: MetricInfo, pick: Callable[[Summary, str], float | None]
+) -> dict[str, Any]:
+    by_seed = [
+        {run.seed: pick(run, metric.name) if metric.name in run.values else None for run in runs}
+        for runs in groups.values()
+    ]
+    labels = [
+        _label(
+            MeanAndSd.of(list(values.values())), sum(one is not None for one in values.values()), values
+        )
+        for values in by_seed
+    ]
+    return {"labels": labels, "pairs": _pairs(by_seed)}
+
+
+def _label(taken: MeanAndSd | None, reached: int, values: Mapping[int, float | None]) -> dict[str, Any]:
+    mean, sd = (None, None) if taken is None else (taken.mean, taken.sd)
+    seeds = {"seeds": len(values), "values": list(values.values())}
+    return {"mean": mean, "sd": sd, "reached": reached, **seeds}
+
+
+def _pairs(by_seed: Sequence[Mapping[int, float | None]]) -> list[list[Any]]:
+    """Differences of each label from those before it; from the first alone where there are many."""
     last = len(by_seed) if len(by_seed) <= MOST_LABELS else 1
-    pairs = [
+    return [
         [index, base, *_plain(paired_difference(by_seed[index], by_seed[base]))]
         for base in range(last)
         for index in range(base + 1, len(by_seed))
     ]
-    return {"labels": labels, "pairs": pairs}
 
 
 def _taken(run: Summary, target: float, metric: MetricInfo, money: bool) -> float | None:

@@ -28,7 +28,7 @@ window.fedpace = window.fedpace || {};
   fp.chosen = {};
 
   // A row of buttons, or a list where there are many; calls back with the value that is chosen.
-  fp.choice = function (name, label, values, onChange, most = 5) {
+  fp.choice = function (name, label, values, onChange, most = 5, room = 52) {
     const known = values.map(([value]) => value);
     if (!known.includes(fp.chosen[name])) fp.chosen[name] = known[0];
     const choose = (value) => {
@@ -37,7 +37,7 @@ window.fedpace = window.fedpace || {};
     };
     if (values.length < 2) return fp.el("span", { hidden: true });
     const letters = values.reduce((sum, [, text]) => sum + text.length + 4, 0);
-    if (values.length > most || letters > 52) {
+    if (values.length > most || letters > (innerWidth < 600 ? 38 : room)) {
       const options = values.map(([value, text]) =>
         fp.el("option", { value, selected: value === fp.chosen[name] }, text));
       const list = fp.el("select", { onchange: () => choose(list.value), name, "aria-label": label }, options);

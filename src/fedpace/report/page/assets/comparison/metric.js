@@ -48,7 +48,7 @@
     const direct = width > 560 && drawn.length <= 10;
     const shifts = direct ? spread(columns, drawn, most) : new Map();
     const series = drawn.flatMap((one) => lines(page, columns, one, size, per, direct, shifts.get(one)));
-    if (metric.name === page.metric && page.targets.length && series.length) {
+    if (metric.name === page.metric && page.targets.some((one) => one.target !== null) && series.length) {
       series[0].markLine = targetLines(page, metric, per);
     }
     return {
@@ -114,7 +114,7 @@
       silent: true, symbol: "none",
       lineStyle: { color: fp.css("--quiet"), type: [3, 4], width: 1, opacity: 0.8 },
       label: { position: "insideStartTop", color: fp.css("--quiet"), fontSize: 11, formatter: (one) => one.name },
-      data: page.targets.map((one) => ({ yAxis: one.target * per, name: one.text })),
+      data: page.targets.filter((one) => one.target !== null).map((one) => ({ yAxis: one.target * per, name: one.text })),
     };
   }
 

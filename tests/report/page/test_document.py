@@ -66,14 +66,20 @@ def test_labels_are_compared_by_targets_and_by_the_last_and_best_value(data, com
 def test_clients_have_updates_and_samples_an_hour(data, compared):
     columns = unpack_columns(data["clients"]["packed"])
     run = collect_runs(compared)["sync"][0]
-    updates = columns["k0.updates_h"][:12].sum() * run.end_s / 3600
+    updates = columns["k0.updates_an_hour"][:12].sum() * run.end_s / 3600
     assert updates == pytest.approx(sum(run.clients_per_round), rel=1e-4)
     groups = {one["key"]: one["groups"] for one in data["clients"]["measures"]}
-    slow, _, fast = groups["updates_h"][2]
+    slow, _, fast = groups["updates_an_hour"][2]
     assert slow < fast, "fedbuff asks whoever is free"
-    assert {"updates_h", "samples_h", "participation", "depth", "epochs", "steps", "fair"} <= set(
-        groups
-    )
+    assert {
+        "updates_an_hour",
+        "samples_an_hour",
+        "participation",
+        "depth",
+        "epochs",
+        "batches",
+        "fair",
+    } <= set(groups)
 
 
 def test_shares_of_time_add_up_to_all_of_it(data):

@@ -1,5 +1,6 @@
 """What a page needs of a run beyond its summary: header, timeline, and numbers of every client."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from fedpace.core.journal import Header, read
 from fedpace.report.summary import Summary
 from fedpace.report.timeline.build import timeline_from
 from fedpace.report.timeline.columns import Timeline
-from fedpace.report.timeline.phases import AT_WORK, THROWN_AWAY, Fate, Phase
+from fedpace.report.timeline.explained import client_numbers
+from fedpace.report.timeline.phases import AT_WORK, THROWN_AWAY, Phase
 from fedpace.report.timeline.recorder import JournalTables
 
 
@@ -48,52 +50,22 @@ def details_of(
     header: Header, summary: Summary, timeline: Timeline, tested: ClientsEvaluated | None
 ) -> RunDetails:
     """The details of a run. tested: its last test on clients' own samples."""
-    clients = _client_numbers(header, summary, timeline)
+    clients = client_numbers(timeline, header.context.model)
+    speeds = clients.pop("sample_s")
+    clients["participation"] = _by_client(timeline, summary.participation)
     if tested is not None:
-        fair = np.full(timeline.clients, np.nan)
-        values = [np.nan if one is None else one for one in tested.values[: timeline.clients]]
-        fair[: len(values)] = values
-        clients["fair"] = fair
-    return RunDetails(
-        summary, header, timeline, _mean_by_client(timeline, timeline.tasks.sample_s), clients,
-        _seconds(timeline),
-    )  # fmt: skip
+        values = [np.nan if one is None else one for one in tested.values]
+        clients["fair"] = _by_client(timeline, dict(enumerate(values)))
+    return RunDetails(summary, header, timeline, speeds, clients, _seconds(timeline))
 
 
-def _client_numbers(header: Header, summary: Summary, timeline: Timeline) -> dict[str, np.ndarray]:
-    tasks, count = timeline.tasks, timeline.clients
-    used = tasks.fate == Fate.USED
-    hours = timeline.length_s / 3600 or np.nan
-    participation = np.full(count, np.nan)
-    for client, share in summary.participation.items():
-        participation[client] = share
-    if not summary.rounds:
-        participation[:] = np.nan
-    result = tasks.steps > 0
-    return {
-        "updates_h": np.bincount(tasks.client[used], minlength=count) / hours,
-        "samples_h": np.bincount(tasks.client[used], tasks.trained[used], count) / hours,
-        "participation": participation,
-        "depth": _mean_by_client(timeline, tasks.depth / header.context.model.depth, result),
-        "epochs": _mean_by_client(timeline, tasks.epochs, result),
-        "steps": _mean_by_client(timeline, tasks.steps, result),
-        "batch": _mean_by_client(timeline, tasks.batch_size, result),
-    }
-
-
-def _mean_by_client(
-    timeline: Timeline, values: np.ndarray, rows: np.ndarray | None = None
-) -> np.ndarray:
-    """The mean of the tasks' finite values for each client; nan where there are none."""
-    known = np.isfinite(values)
-    if rows is not None:
-        known &= rows
-    client = timeline.tasks.client[known]
-    total = np.bincount(client, values[known], timeline.clients)
-    counts = np.bincount(client, minlength=timeline.clients)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean: np.ndarray = np.where(counts > 0, total / counts, np.nan)
-    return mean
+def _by_client(timeline: Timeline, known: Mapping[int, float]) -> np.ndarray:
+    """Numbers by client as a column; nan for those who have none."""
+    values = np.full(timeline.clients, np.nan)
+    for client, value in known.items():
+        if client < timeline.clients:
+            values[client] = value
+    return values
 
 
 def _seconds(timeline: Timeline) -> np.ndarray:

@@ -30,10 +30,10 @@ class ClientMeasure:
 
 MEASURES = (
     ClientMeasure(
-        "updates_h", "share", "updates an hour", "updates/h", say="Updates that were aggregated."
+        "updates_an_hour", "share", "updates an hour", "updates/h", say="Updates that were aggregated."
     ),
     ClientMeasure(
-        "samples_h", "share", "samples an hour", "samples/h",
+        "samples_an_hour", "share", "samples an hour", "samples/h",
         say="Samples gone through for updates that were aggregated; one that came again counts again.",
     ),
     ClientMeasure(
@@ -43,8 +43,8 @@ MEASURES = (
     ),
     ClientMeasure("depth", "work", "depth", share=True, say="Share of the layers in an update."),
     ClientMeasure("epochs", "work", "epochs", "epochs", say="Samples gone through over samples held."),
-    ClientMeasure("steps", "work", "batches", "batches", say="Batches of a task."),
-    ClientMeasure("batch", "work", "batch size", "samples", say="Samples of a batch."),
+    ClientMeasure("batches", "work", "batches", "batches", say="Batches of a task."),
+    ClientMeasure("batch_size", "work", "batch size", "samples", say="Samples of a batch."),
 )  # fmt: skip
 
 

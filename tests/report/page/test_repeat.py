@@ -52,4 +52,10 @@ def test_settings_have_dotted_keys_and_toml_values():
         "timing_only": "false",
         "budget.money": "5.0",
         "budget.sample_cost": "[0.1]",
+        "header.clients": "8",
+        "header.layers": "3",
+        "header.model_bytes": "1000",
+        "header.metrics": '["accuracy", "loss"]',
+        "header.format": "3",
+        "header.fedpace": '"0.1.0"',
     }

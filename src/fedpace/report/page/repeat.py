@@ -13,11 +13,24 @@ _NOT_SETTINGS = ("label", "operations", "clock", "seed")
 
 
 def flat_settings(header: Header) -> dict[str, str]:
-    """All settings of a run by dotted keys, as TOML writes their values; the seed is left out."""
+    """All settings of a run by dotted keys, as TOML writes their values; the seed is left out.
+
+    What the header says besides them, of the clients and the model, comes last.
+    """
     policy = {"policy": header.policy, **_flat(header.settings, "policy.")}
     budget = {f"budget.{key}": one for key, one in _budget(header).items()}
     run = {key: one for key, one in header.run.items() if key not in ("label", "seed")}
-    return {key: toml_value(one) for key, one in {**policy, **_flat(run), **budget}.items()}
+    context = header.context
+    besides = {
+        "header.clients": context.clients,
+        "header.layers": context.model.depth,
+        "header.model_bytes": context.model.total_bytes,
+        "header.metrics": [one.name for one in context.metrics],
+        "header.format": header.format,
+        "header.fedpace": header.fedpace,
+    }
+    found = {**policy, **_flat(run), **budget, **besides}
+    return {key: toml_value(one) for key, one in found.items()}
 
 
 def repeat_entry(header: Header, label: str) -> dict[str, Any]:

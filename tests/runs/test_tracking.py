@@ -60,7 +60,10 @@ def test_a_run_that_is_over_already_is_shown_when_it_is_asked_for_again(tmp_path
 @pytest.mark.parametrize(
     ("track", "message"),
     [
-        ({"to": "tensorbord"}, r"\[track\] track.to has 'tensorbord' \(did you mean 'tensorboard'"),
+        (
+            {"to": "tensorbord"},
+            r"\[track\] there is no tracker 'tensorbord' \(did you mean 'tensorboard'",
+        ),
         ({"to": 3}, "track.to is 3"),
         ({"too": "mlflow"}, r"unknown key 'track.too' \(did you mean 'to'\?\)"),
         ({"to": "mlflow", "folder": ""}, "track.folder is empty"),

@@ -17,12 +17,9 @@ def test_trackers_are_one_name_a_list_or_names_with_commas():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            {"to": "tensorbord"},
-            r"track.to has 'tensorbord' \(did you mean 'tensorboard'\?\); set it to",
-        ),
-        ({"to": ("mlflow", "x")}, "track.to has 'x'"),
-        ({"uri": ""}, "track.uri is empty; give it, or leave it out"),
+        ({"to": "tensorbord"}, r"there is no tracker 'tensorbord' \(did you mean 'tensorboard'\?\)"),
+        ({"to": ("mlflow", "x")}, "there is no tracker 'x'; known are mlflow, tensorboard, wandb"),
+        ({"uri": ""}, "uri is empty; give it, or leave it out"),
     ],
 )
 def test_a_wrong_setting_is_one_line(values, message):

@@ -17,8 +17,12 @@ from fedpace.report.trackers.settings import TrackerPlace
 _KEY, _POINTS = "fedpace.key", "fedpace.points"
 _MOST_METRICS, _MOST_PARAMS, _MOST_LETTERS = 900, 90, 5000
 """Limits of a call and of a setting's length, a little below MLflow's."""
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""MLflow tries for minutes where a server does not answer, and says nothing meanwhile."""
+_ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+"""Unless set: MLflow tries for minutes where no server answers, and prints links of every run."""
 _STATUS = {"finished": "FINISHED", "diverged": "FAILED", "unfinished": "KILLED"}
 
 
@@ -31,7 +35,7 @@ class MLflowSink:
         if local:
             place.folder.mkdir(parents=True, exist_ok=True)
         self._artifacts = (place.folder.absolute() / "mlruns").as_uri() if local else None
-        for name, value in _PATIENCE.items():
+        for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         logging.getLogger("mlflow").setLevel(logging.WARNING)
         self._client = MlflowClient(place.where)

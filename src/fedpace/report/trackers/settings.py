@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from fedpace.core.errors import Checked, ConfigError, nearest
+from fedpace.core.errors import Checked, ConfigError, unknown
 
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
 TRACKERS: tuple[Tracker, ...] = get_args(Tracker)
@@ -41,9 +41,7 @@ class TrackSettings(Checked):
         for name in dict.fromkeys(name.strip() for name in names if name.strip()):
             known = [one for one in TRACKERS if one == name]
             if not known:
-                raise ConfigError(
-                    f"track.to has {name!r}{nearest(name, TRACKERS)}; set it to {', '.join(TRACKERS)}"
-                )
+                raise unknown("tracker", name, TRACKERS)
             found += known
         return tuple(found)
 
@@ -51,7 +49,7 @@ class TrackSettings(Checked):
         _ = self.trackers
         for key in ("name", "uri"):
             if getattr(self, key) == "":
-                raise ConfigError(f"track.{key} is empty; give it, or leave it out")
+                raise ConfigError(f"{key} is empty; give it, or leave it out")
 
     def to_json(self) -> str:
         """The settings as another process reads them."""

@@ -103,6 +103,13 @@ def test_a_page_without_journals_still_has_its_numbers(compared, tmp_path):
     assert len(data["table"]) > 5
 
 
+def test_a_page_without_a_title_has_the_name_that_its_runs_have():
+    details = large_details(3, 4)
+    data = page_data({"sync": [details.summary]}, (), lambda run: details)
+    assert data["title"] == "large"
+    assert page_data({"sync": [details.summary]}, (), lambda run: None)["title"] == "sync"
+
+
 def test_runs_go_by_the_label_that_they_are_given_under(summary):
     data = page_data({"mine": [summary(label="sync")]}, (), lambda run: None)
     assert [one["label"] for one in data["labels"]] == ["mine"]

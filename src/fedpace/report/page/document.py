@@ -68,7 +68,7 @@ def page_data(
     return {
         "format": FORMAT,
         "version": version("fedpace"),
-        "title": title or next(iter(groups), "run"),
+        "title": title or _name(headers) or next(iter(groups), "run"),
         "clock": " and ".join(clocks),
         "notes": [heading(groups), caption(groups)],
         "labels": [
@@ -95,6 +95,13 @@ def page_data(
         ],
         **timelines.parts(),
     }  # fmt: skip
+
+
+def _name(headers: Mapping[str, Header]) -> str | None:
+    """The name that all runs have in their settings, if they have one."""
+    names = {header.run.get("name") for header in headers.values()}
+    name = names.pop() if len(names) == 1 else None
+    return name if isinstance(name, str) and name not in ("", "run") else None
 
 
 def _run_entry(index: int, run: Summary) -> dict[str, Any]:

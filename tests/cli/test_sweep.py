@@ -78,7 +78,11 @@ def test_runs_are_counted_before_they_begin(swept):
 
 def test_a_report_of_the_folder_is_about_the_chosen_settings(swept):
     folder, _, _ = swept
+    before = json.loads((folder / "out/report.json").read_text())
+    (folder / "out/report.json").unlink()
     out = " ".join(succeeded(fedpace(folder, "report", "out")).split())
+    after = json.loads((folder / "out/report.json").read_text())
+    assert (list(after["runs"]), after["title"]) == (list(before["runs"]), before["title"])
     assert "Best settings by last accuracy" in out
     assert "Mean ± standard deviation over 2 seeds" in out
     assert "lr=0.01" not in out

@@ -203,7 +203,7 @@ class ReportOptions:
 
 
 def last_report_options(folder: Path) -> ReportOptions:
-    """Options of the folder's report.json; none where there is no such file to read."""
+    """Options of the folder's report.json; without it those of a sweep that is there, or none."""
     try:
         values = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         targets = tuple(values["targets"])
@@ -211,7 +211,11 @@ def last_report_options(folder: Path) -> ReportOptions:
         cells = dict(values.get("cells", {}))
         return ReportOptions(values["title"], targets, seeds, values.get("metric"), cells)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ReportOptions()
+        record = SweepRecord.read(folder)
+        if record is None or not record.chosen:
+            return ReportOptions()
+        aims, order = record.criterion, dict.fromkeys(record.shown_runs(), ())
+        return ReportOptions(record.name, aims.targets, order, aims.metric)
 
 
 def gone_runs(before: ReportOptions, groups: Groups) -> list[str]:

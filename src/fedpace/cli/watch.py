@@ -39,7 +39,7 @@ def watch(
     journals are read: whoever runs there is not disturbed, and does not need to know.
     """
     from fedpace.report.live.access import KeyAccess
-    from fedpace.report.live.http import is_local
+    from fedpace.report.live.bounded import is_loopback
     from fedpace.report.live.page import open_page
 
     if folder.is_file():
@@ -54,7 +54,7 @@ def watch(
     try:
         server.start()
         shared.say(f"{link} shows {folder}; Ctrl-C ends this page, and no run")
-        if not is_local(host):
+        if not is_loopback(host):
             shared.complain(
                 f"{host} can be reached from other machines, without encryption: whoever has the link, "
                 "or reads along, sees the run"
@@ -88,7 +88,8 @@ def page(address: ServerAddress, keys: Keys = None, open_: Open = False) -> None
     """
     with needs_extra("net"):
         from fedpace.runs.federation import ask_page_link
-    from fedpace.report.live.http import EVERYWHERE, is_local, page_url
+    from fedpace.report.live.bounded import is_loopback
+    from fedpace.report.live.http import EVERYWHERE, page_url
 
     shown = client_keys(keys, insecure=False)
     found = asyncio.run(ask_page_link(address, shown))
@@ -98,7 +99,7 @@ def page(address: ServerAddress, keys: Keys = None, open_: Open = False) -> None
     shared.say(link)
     pairs = [found.fingerprint[place : place + 2] for place in range(0, len(found.fingerprint), 2)]
     shared.say_aside(f"its certificate's SHA-256: {':'.join(pairs).upper()}")
-    if is_local(found.host) and not is_local(server):
+    if is_loopback(found.host) and not is_loopback(server):
         tunnel = f"ssh -N -L {found.port}:{found.host}:{found.port} {server}"
         shared.say_aside(f"the page is on the server's machine alone; reach it by: {tunnel}")
     if open_:

@@ -28,7 +28,7 @@ from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.limits.sockets import ConnectionLimits, SocketWatch
 from fedpace.net.membership import Membership, MembershipStub, membership_handlers
 from fedpace.net.monitor.delays import hold_ups
-from fedpace.net.monitor.endpoint import WatchEndpoint, is_loopback, watch_address, watch_endpoint
+from fedpace.net.monitor.endpoint import WatchEndpoint, watch_address, watch_endpoint
 from fedpace.net.monitor.page import PageProcess, operators_page
 from fedpace.net.monitor.snapshot import RunWatch
 from fedpace.net.server import Server
@@ -37,6 +37,7 @@ from fedpace.remote.defence.pauses import PauseClock
 from fedpace.remote.reports import RunOver, RunStopped
 from fedpace.remote.torch_trainee import TorchTrainee
 from fedpace.remote.world import RemoteWorld
+from fedpace.report.live.bounded import is_loopback
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
 from fedpace.runs.assembly import Assembly, RunRequest

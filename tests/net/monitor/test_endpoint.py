@@ -9,8 +9,9 @@ import pytest
 
 from fedpace.core.errors import ConfigError
 from fedpace.net.monitor.counters import RunCounters
-from fedpace.net.monitor.endpoint import MOST_AT_ONCE, WatchEndpoint, is_loopback, watch_address
+from fedpace.net.monitor.endpoint import MOST_AT_ONCE, WatchEndpoint, watch_address
 from fedpace.net.monitor.snapshot import DiskState, RunSnapshot
+from fedpace.report.live.bounded import is_loopback
 
 pytest.importorskip("prometheus_client", reason="metrics need prometheus_client, of the extra net")
 

@@ -95,7 +95,7 @@ def test_without_the_key_nothing_is_shown(server, path):
     assert b"sync" not in body
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.org", "[::1", ""])
 def test_another_sites_name_for_this_machine_is_refused(server, host):
     assert get(server, "/", Host=host, Cookie=cookie(server))[0].status == 421
 

@@ -7,19 +7,18 @@ host is given.
 
 import json
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.metadata import version
-from ipaddress import ip_address
 from typing import Any, Self
 
 from fedpace.core.errors import ConfigError, needs_extra
 from fedpace.net.monitor.snapshot import RunSnapshot, RunWatch
+from fedpace.report.live.bounded import BoundedHttpServer, is_loopback
 
 log = logging.getLogger("fedpace.server")
 
@@ -116,41 +115,10 @@ def watch_endpoint(address: str | None) -> Iterator[WatchEndpoint | None]:
         yield endpoint
 
 
-def is_loopback(host: str) -> bool:
-    """Tell if a host is this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = MOST_AT_ONCE
-
+class _Http(BoundedHttpServer):
     def __init__(self, address: tuple[str, int], endpoint: WatchEndpoint) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.endpoint = endpoint
-        self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
-        super().__init__(address, _Answer)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._slots.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
+        super().__init__(address, _Answer, MOST_AT_ONCE)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a request for metrics broke", exc_info=True)

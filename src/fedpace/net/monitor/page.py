@@ -23,7 +23,8 @@ from fedpace.core.errors import ConfigError
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.keys.gate import Gate
 from fedpace.net.keys.identity import Identity
-from fedpace.net.monitor.endpoint import is_loopback, watch_address
+from fedpace.net.monitor.endpoint import watch_address
+from fedpace.report.live.bounded import is_loopback
 
 log = logging.getLogger("fedpace.server")
 

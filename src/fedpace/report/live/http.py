@@ -11,12 +11,12 @@ import ssl
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fedpace.report.live.access import PageAccess, cookie_of
+from fedpace.report.live.bounded import BoundedHttpServer, is_loopback
 from fedpace.report.live.feed import LiveFeed
 
 log = logging.getLogger("fedpace.live")
@@ -39,15 +39,12 @@ EVERYWHERE = ("0.0.0.0", "::")
 TlsContext = Callable[[], ssl.SSLContext]
 
 
-class LivePageServer(ThreadingHTTPServer):
+class LivePageServer(BoundedHttpServer):
     """Serves a live page at an address until `close`. OSError where it cannot listen there.
 
     page: the HTML; names: hosts that a request may name besides the one it listens on; tls: gives the
     context for a connection, None: it is plain. most, most_streams: requests at a time, and streams.
     """
-
-    daemon_threads = True
-    request_queue_size = MOST_AT_ONCE
 
     def __init__(
         self,
@@ -60,14 +57,12 @@ class LivePageServer(ThreadingHTTPServer):
         most: int = MOST_AT_ONCE,
         most_streams: int = MOST_STREAMS,
     ) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.feed, self.page, self.access, self._tls = feed, page, access, tls
-        self._slots = threading.BoundedSemaphore(most)
         self.streams = threading.BoundedSemaphore(most_streams)
-        super().__init__(address, _PageRequest)
+        super().__init__(address, _PageRequest, most)
         self.host, self.port = address[0], int(self.server_address[1])
         self._names = {self.host.lower(), *(name.lower() for name in names)}
-        self._any_name = not is_local(self.host)
+        self._any_name = not is_loopback(self.host)
         self.secure = tls is not None
         self._thread = threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True)
 
@@ -98,29 +93,22 @@ class LivePageServer(ThreadingHTTPServer):
         """Tell if a request's Host may be answered; the port may be another, of a tunnel."""
         if self._any_name:
             return True
-        name = urlsplit(f"//{host or ''}").hostname or ""
-        return name in self._names or is_local(name)
+        try:
+            name = urlsplit(f"//{host or ''}").hostname or ""
+        except ValueError:
+            return False
+        return name in self._names or is_loopback(name)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        request.settimeout(REQUEST_S)
+        if self._tls is None:
+            super().finish_request(request, client_address)
             return
+        secured = self._tls().wrap_socket(request, server_side=True)
         try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._slots.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            request.settimeout(REQUEST_S)
-            if self._tls is not None:
-                request = self._tls().wrap_socket(request, server_side=True)
-            super().process_request_thread(request, client_address)
-        except (OSError, ValueError):  # no TLS, or it broke off
-            self.shutdown_request(request)
+            super().finish_request(secured, client_address)
         finally:
-            self._slots.release()
+            self.shutdown_request(secured)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a request for the page broke", exc_info=True)
@@ -130,16 +118,6 @@ def page_url(host: str, port: int, secure: bool) -> str:
     """The address of a page."""
     name = f"[{host}]" if ":" in host else host
     return f"{'https' if secure else 'http'}://{name}:{port}/"
-
-
-def is_local(host: str) -> bool:
-    """Tell if a host is this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _PageRequest(BaseHTTPRequestHandler):

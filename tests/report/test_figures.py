@@ -231,6 +231,13 @@ def test_ticks_are_written_as_people_write_numbers():
     ]
 
 
+def test_a_run_without_rounds_has_no_mean_participation(summary):
+    empty = summary(clients_per_round=[], round_times=[], participation={})
+    axes = Figure().subplots()
+    participation_panel(axes, {"a": [empty], "b": [summary()]}, looks_of(["a", "b"]))
+    assert [text.get_text() for text in axes.texts] == ["mean 75%", "no rounds"]
+
+
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3, 7])
 def test_participation_of_few_rounds_stays_between_nothing_and_everything(summary, rounds):
     runs = [summary(clients_per_round=[2] * rounds, participation={0: 0.0, 1: 1.0 if rounds else 0.0})]

@@ -17,10 +17,16 @@ def trace(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="[RUN/trace.json.gz]; .gz is compressed."),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="File to write; .gz is compressed [RUN/trace.json.gz]."
+        ),
     ] = None,
     most: Annotated[
-        int | None, typer.Option(metavar="SPANS", help="Show fewer clients than would take more spans.")
+        int | None,
+        typer.Option(
+            metavar="SPANS",
+            help="Spans of clients at most; of more some clients are left out [500000].",
+        ),
     ] = None,
 ) -> None:
     """Write a run's timeline as a trace, to look at in Perfetto.

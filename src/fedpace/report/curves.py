@@ -47,8 +47,8 @@ def clients_curve(runs: Sequence[Summary], smooth: float = 0.05) -> np.ndarray:
 
 def participation_histogram(
     runs: Sequence[Summary], highest: float, most_bins: int = 20
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Clients per bin, the bins' edges, and the mean rate; seeds are pooled.
+) -> tuple[np.ndarray, np.ndarray, float | None]:
+    """Clients per bin, the bins' edges, and the mean rate, None without rounds; seeds are pooled.
 
     Rates are multiples of 1 / rounds. A bin is as wide as a number of them and its edges lie between
     two of them, so that every bin holds as many possible rates, and few rounds make no comb.
@@ -59,7 +59,7 @@ def participation_histogram(
     width = math.ceil(possible / most_bins)
     edges = (np.arange(math.ceil(possible / width) + 1) * width - 0.5) / rounds
     counts, _ = np.histogram(rates, bins=edges)
-    return counts, edges, float(rates.mean()) if len(rates) else 0.0
+    return counts, edges, float(rates.mean()) if len(rates) else None
 
 
 def round_up(share: float) -> float:

@@ -175,6 +175,10 @@ def participation_panel(axes: Axes, groups: Groups, looks: Looks) -> None:
             linewidth=0,
         )
         axes.axhline(place, color=FAINT, linewidth=0.8)
+        if mean is None:
+            axes.annotate("no rounds", (0, place + 0.9), xytext=(4, 0.5), textcoords="offset points",
+                          va="top", fontsize=9)  # fmt: skip
+            continue
         axes.plot(
             [100 * mean] * 2, [place, place + 0.9], color=INK, linewidth=1.1, solid_capstyle="butt"
         )

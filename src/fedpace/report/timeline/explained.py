@@ -15,7 +15,7 @@ from fedpace.report.timeline.phases import AT_WORK, THROWN_AWAY, WAITS, Cause, F
 from fedpace.report.timeline.sentences import explain_round
 from fedpace.report.timeline.totals import mean_by_client, seconds_by_phase, work_by_fate
 
-MOST_ROUNDS = 10_000
+MOST_ROUNDS = 2_000
 """Rounds in report.json; of more the longest are kept."""
 MOST_CLIENTS = 2_000
 """Clients in report.json; of more there are only groups and totals."""

@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from fedpace.core.policy import Policy
     from fedpace.learn.metrics.metric import Metric
     from fedpace.learn.tasks.task import Task
+    from fedpace.runs.comparison.front import compare
     from fedpace.runs.comparison.sweep_result import SweepResult, sweep
     from fedpace.runs.config import Config
     from fedpace.runs.config import load as load_config
-    from fedpace.runs.hooks import RoundInfo
+    from fedpace.runs.progress.hooks import RoundInfo
+    from fedpace.runs.results.compared import ComparisonResult, open_comparison
     from fedpace.runs.results.result import Result, open_result
     from fedpace.runs.simulate import simulate
 
     __version__: str
 
 __all__ = [
+    "ComparisonResult",
     "Config",
     "ConfigError",
     "FedpaceError",
@@ -41,14 +44,17 @@ __all__ = [
     "SweepResult",
     "Task",
     "__version__",
+    "compare",
     "load_config",
     "metrics",
+    "open_comparison",
     "open_result",
     "simulate",
     "sweep",
 ]
 
 _HOMES = {
+    "ComparisonResult": "runs.results.compared",
     "Config": "runs.config",
     "ConfigError": "core.errors",
     "FedpaceError": "core.errors",
@@ -57,11 +63,13 @@ _HOMES = {
     "NothingHappened": "core.errors",
     "Policy": "core.policy",
     "Result": "runs.results.result",
-    "RoundInfo": "runs.hooks",
+    "RoundInfo": "runs.progress.hooks",
     "StopRun": "core.errors",
     "SweepResult": "runs.comparison.sweep_result",
     "Task": "learn.tasks.task",
+    "compare": "runs.comparison.front",
     "load_config": "runs.config:load",
+    "open_comparison": "runs.results.compared",
     "open_result": "runs.results.result",
     "simulate": "runs.simulate",
     "sweep": "runs.comparison.sweep_result",

@@ -68,6 +68,7 @@ FLAGS = {
     "policies=['a', 'b']": "--policies a,b",
     "fewer jobs": "fewer --jobs",
     "workers=1": "--workers 1",
+    "jobs=1": "--jobs 1",
     "override '": "--set '",
 }
 """Words of Python in errors, and the options that mean the same here."""

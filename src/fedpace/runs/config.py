@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hi
 from pydantic import TypeAdapter, ValidationError
 
 from fedpace.core.budget import Budget
+from fedpace.core.children.packing import OwnObjects
 from fedpace.core.errors import Checked, ConfigError, Count, Positive, nearest, unknown
 from fedpace.core.run import EvaluateSettings, StopSettings
 from fedpace.data.partition import PartitionSettings
@@ -23,6 +24,7 @@ from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.remote.settings import ServeSettings
 from fedpace.report.trackers.settings import TrackSettings
 from fedpace.runs import plugins
+from fedpace.runs.own.classes import classes_by_path
 from fedpace.runs.paths import resolve_paths
 
 T = TypeVar("T")
@@ -127,8 +129,8 @@ class Config(Checked):
     track: TrackSettings = field(default_factory=TrackSettings)
     folder: Path = field(default=Path(), compare=False, metadata=NO_KEY)
     """Where relative paths begin: that of the file, the current one where there was none."""
-    kinds: Mapping[str, type[Any]] = field(default_factory=dict, compare=False, metadata=NO_KEY)
-    """Policies that were given as classes, by the import path that `use` names them with."""
+    own: OwnObjects = field(default_factory=OwnObjects, compare=False, metadata=NO_KEY)
+    """A task that was made in Python, and policies that were given as classes."""
 
     @property
     def client_count(self) -> int:
@@ -163,7 +165,7 @@ def load(source: "Config | Mapping[str, Any] | str | Path", overrides: Iterable[
             raise ConfigError("overrides need a file or a mapping, not a finished config")
         return source
     table, kinds = classes_by_path(read(source, overrides))
-    config = replace(build(Config, _with_costs(table), ""), kinds=kinds)
+    config = replace(build(Config, _with_costs(table), ""), own=OwnObjects(kinds=kinds))
     if not isinstance(source, Mapping):
         config = replace(config, folder=Path(source).absolute().parent)
     for label in config.policies:
@@ -233,61 +235,10 @@ def policy_plan(config: Config, label: str) -> PolicyPlan:
     budget = build(Budget, _merged(config.budget, rest.pop("budget", {})), f"{where}.budget")
     stop = build(StopSettings, _merged(config.stop, rest.pop("stop", {})), f"{where}.stop")
     stop = stop.with_an_end(budget)
-    kind = config.kinds.get(use) if isinstance(use, str) else None
+    kind = config.own.kinds.get(use) if isinstance(use, str) else None
     kind = plugins.load("policies", use) if kind is None else kind
     settings = build(kind.Settings, rest, where)
     return PolicyPlan(label, use, kind, settings, train, server, stop, budget)
-
-
-def classes_by_path(table: Table) -> tuple[Table, dict[str, type[Any]]]:
-    """The table of a config with import paths in place of policy classes, and those classes by them."""
-    kinds: dict[str, type[Any]] = {}
-
-    def path(value: Any) -> Any:
-        if not isinstance(value, type):
-            return value
-        name = f"{value.__module__}:{value.__qualname__}"
-        kinds[name] = plugins.check_kind("policies", name, value)
-        return name
-
-    found = dict(table)
-    if isinstance(found.get("policies"), Mapping):
-        found["policies"] = {
-            label: {**own, "use": path(own["use"])}
-            if isinstance(own, Mapping) and "use" in own
-            else own
-            for label, own in found["policies"].items()
-        }
-    if isinstance(kind := found.get("policy"), type):
-        label = kind.__name__
-        own = found.get("policies", {}).get(label, {})
-        found |= {
-            "policy": label,
-            "policies": {**found.get("policies", {}), label: {**own, "use": path(kind)}},
-        }
-    return found, kinds
-
-
-def with_policies(config: Config, tables: Mapping[str, Any]) -> Config:
-    """The config with more labels. tables: what is in [policies] under each, a class, or a name."""
-    given = {
-        label: dict(one)
-        if isinstance(one, Mapping)
-        else dict(config.policies.get(label, {})) | {"use": one}
-        for label, one in tables.items()
-    }
-    found, kinds = classes_by_path({"policies": given})
-    policies = {**config.policies, **found["policies"]}
-    return replace(config, policies=policies, kinds={**config.kinds, **kinds})
-
-
-def with_policy(config: Config, policy: Any) -> tuple[Config, str]:
-    """The config and the label of one policy: its own where `policy` is None, or that of a class."""
-    if isinstance(policy, type):
-        return with_policies(config, {policy.__name__: policy}), policy.__name__
-    if policy is not None and not isinstance(policy, str):
-        raise ConfigError(f"policy is {policy!r}; give a label, a name, or a class derived from Policy")
-    return config, policy or config.policy
 
 
 def keys(kind: Any) -> "list[Field[Any]]":

@@ -19,8 +19,9 @@ from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
 from fedpace.runs.disk.flushing import JournalFlusher
 from fedpace.runs.folder import RunFolder
-from fedpace.runs.hooks import Hooks, OnEvaluate, OnEvent, OnRound
+from fedpace.runs.own.classes import with_policy
 from fedpace.runs.progress.choice import open_board
+from fedpace.runs.progress.hooks import Hooks, OnEvaluate, OnEvent, OnRound
 from fedpace.runs.results.result import JournalView, Result, open_result
 from fedpace.runs.results.weights import FinalWeights
 from fedpace.runs.stopping import StopFlag, StopSignals, StopWatch
@@ -78,7 +79,7 @@ def simulate(
         warnings.warn(
             "watches= is deprecated; use on_round=, on_evaluate= or on_event=", DeprecationWarning, 2
         )
-    settings, label = configs.with_policy(configs.load(config), policy)
+    settings, label = with_policy(configs.load(config), policy)
     if seed is not None:
         settings = replace(settings, seed=seed)
     hooks = Hooks(on_round, on_evaluate, on_event)
@@ -123,7 +124,7 @@ def simulate_run(
     hooks: Hooks | None = None,
 ) -> Result:
     """Run one policy as `simulate` does, and show nothing. watches: are told where it stands."""
-    hooks = hooks or Hooks()
+    hooks, task = hooks or Hooks(), config.own.task if task is None else task
     check("workers", workers, Count)
     if executor not in ("processes", "ray"):
         raise unknown("executor", executor, ("processes", "ray"))

@@ -118,7 +118,7 @@ def test_large_arrays_weights_and_updates_lie_in_shared_memory_that_is_given_bac
     jobs = [(make_job(number % 4, number, 2, 0, 4, 5), versions[number % 5]) for number in range(20)]
     expected = SerialExecutor(trainer).train(jobs)
     with ProcessExecutor(trainer, 2) as processes:
-        assert len(processes._packed) < inputs.nbytes + targets.nbytes
+        assert len(processes._packed.data) < inputs.nbytes + targets.nbytes
         found = processes.train(jobs)
         blocks = list(processes._blocks._all.values())
         assert len(blocks) == 10  # samples, who owns them, 5 versions, the results of 2 workers
@@ -196,7 +196,8 @@ def test_workers_end_though_they_are_at_jobs_that_nobody_wants_any_more(left):
     assert not left()
 
 
-def test_a_model_that_cannot_be_sent_to_a_worker_is_refused_at_once():
+def test_a_model_that_cannot_be_sent_to_a_worker_is_refused_at_once(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
     trainer = Trainer(task(lambda: plain()), TrainSettings(), 1)
     with pytest.raises(ConfigError, match="module level"):
         ProcessExecutor(trainer, 2)

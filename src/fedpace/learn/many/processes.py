@@ -1,6 +1,5 @@
 """Worker processes that train jobs and end with this process; results are the same bits."""
 
-import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
 
+from fedpace.core.children.packing import without_main
 from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.learn.many import shared_memory as shared
 from fedpace.learn.many.executor import (
@@ -69,16 +69,10 @@ class ProcessExecutor(Executor):
         self._weights = shared.WeightCache(self._blocks, self._sizes)
         self._results = shared.ResultBuffers(self._blocks, self._sizes)
         try:
-            self._packed = self._blocks.packed((trainer, within))
+            self._packed = self._blocks.packed((trainer, within), "the task", "workers=1")
         except FedpaceError:
             self._blocks.close()
             raise
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            self._blocks.close()
-            raise ConfigError(
-                f"the task cannot be sent to worker processes: {error}; define its model, loss and "
-                "accuracy at module level, not as lambdas or inside functions, or use workers=1"
-            ) from error
         self._count, self._each = workers, within(trainer).appetite
         self._workers: list[_Worker] = []
         self._queue: deque[JobBatch] = deque()
@@ -157,11 +151,12 @@ class ProcessExecutor(Executor):
         while len(self._workers) < self._count:
             ours, theirs = spawn.Pipe()
             process = spawn.Process(target=work, args=(theirs, self._sizes), daemon=True)
-            process.start()
+            with without_main(hidden=not self._packed.needs_main):
+                process.start()
             theirs.close()
             self._workers.append(_Worker(process, ours))
             try:
-                ours.send_bytes(self._packed)
+                ours.send_bytes(self._packed.data)
             except OSError:  # told by the answer that never comes
                 continue
         return self._workers
@@ -185,8 +180,7 @@ class ProcessExecutor(Executor):
             which = f"task {at}" if at != shared.IDLE else f"tasks {sorted(order.batch.tasks)}"
             raise FedpaceError(
                 f"the worker process that trained {which} ended abruptly, with exit code "
-                f"{worker.process.exitcode}. Use fewer workers if memory ran out; a script must keep "
-                "its run under `if __name__ == '__main__':`"
+                f"{worker.process.exitcode}; use fewer workers if memory ran out"
             ) from error
         if isinstance(answer, Exception):
             return answer

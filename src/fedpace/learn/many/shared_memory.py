@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpace.core.children.packing import PackedObject, pack
 from fedpace.learn.model.weights import BatchEstimates, Update, Weights
 
 _LEAST_BYTES = 65_536
@@ -57,6 +58,7 @@ class SharedBlocks:
 
     def __init__(self) -> None:
         self._all: dict[str, SharedMemory] = {}
+        self._arrays: dict[int, tuple[np.ndarray, str]] = {}  # held, so that an id stays theirs
 
     def new(self, size: int) -> SharedMemory:
         block = SharedMemory(create=True, size=max(size, 1))
@@ -72,24 +74,31 @@ class SharedBlocks:
         for block in list(self._all.values()):
             self.drop(block)
 
-    def packed(self, value: Any) -> bytes:
-        """The value pickled, its large arrays in blocks that `pickle.loads` attaches to."""
-        file = io.BytesIO()
-        _Packer(file, self).dump(value)
-        return file.getvalue()
+    def packed(self, value: Any, what: str, instead: str) -> PackedObject:
+        """The value pickled, its large arrays in blocks that `pickle.loads` attaches to; see `pack`."""
+        packed = pack(value, what, instead, self._pickler)
+        self._arrays.clear()
+        return packed
 
+    def _pickler(self, base: type[Any], file: io.BytesIO) -> Any:
+        """A pickler of that class which puts large arrays into blocks."""
+        inherited = getattr(base, "reducer_override", None)
 
-class _Packer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, blocks: SharedBlocks) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._blocks = blocks
+        def reducer_override(pickler: Any, obj: Any) -> Any:
+            if type(obj) is np.ndarray and obj.nbytes >= _LEAST_BYTES and not obj.dtype.hasobject:
+                return _attached_array, (self._block_of(obj), obj.shape, obj.dtype.str)
+            return NotImplemented if inherited is None else inherited(pickler, obj)
 
-    def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is not np.ndarray or obj.nbytes < _LEAST_BYTES or obj.dtype.hasobject:
-            return NotImplemented
-        block = self._blocks.new(obj.nbytes)
-        np.ndarray(obj.shape, obj.dtype, block.buf)[...] = obj
-        return _attached_array, (block.name, obj.shape, obj.dtype.str)
+        kind = type("Packer", (base,), {"reducer_override": reducer_override})
+        return kind(file, pickle.HIGHEST_PROTOCOL)
+
+    def _block_of(self, array: np.ndarray) -> str:
+        """The name of the block with a copy of the array, which is made once."""
+        if id(array) not in self._arrays:
+            block = self.new(array.nbytes)
+            np.ndarray(array.shape, array.dtype, block.buf)[...] = array
+            self._arrays[id(array)] = array, block.name
+        return self._arrays[id(array)][1]
 
 
 class WeightCache:

@@ -77,17 +77,20 @@ def compare(
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> Comparison:
     """Run every policy with every seed. A run that fails leaves the others alone.
 
     Seeds are paired: run i of every policy sees the same data, fleet and initial weights.
     jobs: runs at the same time; by default one a core, fewer on a GPU. Results do not depend on it.
     device: where clients train, as in `simulate`; executor: whose workers carry out the runs, processes
-    of this machine or a cluster's (ray), which sends back what a run writes.
+    of this machine or a cluster's (ray), which sends back what a run writes; seeds: instead of the
+    config's first one and their number.
     Ctrl-C and SIGTERM let every run under way save a snapshot, and end it by StoppedBySignal.
     """
     config, _ = expand_grid(config)
-    seeds = range(config.seed, config.seed + config.compare.seeds)
+    if seeds is None:
+        seeds = range(config.seed, config.seed + config.compare.seeds)
     todo = [Entry(name, s, out / name / f"seed-{s}") for s in seeds for name in labels(config)]
     check("jobs", jobs, Count)
     check_executor(executor, device)

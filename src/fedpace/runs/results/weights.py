@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedpace.core.errors import ConfigError
 from fedpace.core.journal import Header
 from fedpace.runs import config as configs
+from fedpace.runs.results.places import TemporaryFolder
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from fedpace.learn.tasks.task import Task
@@ -19,7 +20,8 @@ class FinalWeights:
     """What a run has learned.
 
     path: of the weights.pt of a run on disk; state: the state dict of one in memory; task: that the run
-    was given, None where its config names one; folder: where relative paths of that begin.
+    was given, None where its config names one; folder: where relative paths of that begin; place: the
+    folder that the run lies in, if it is a temporary one.
     """
 
     header: Header
@@ -27,6 +29,7 @@ class FinalWeights:
     state: "Mapping[str, Any] | None" = None
     task: "Task | None" = None
     folder: Path = Path()
+    place: TemporaryFolder | None = None
 
     def weights(self) -> "StateDict":
         """A new state dict."""

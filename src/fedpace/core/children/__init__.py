@@ -1,0 +1,1 @@
+"""Child processes: what they are sent, and what they need of this process."""

@@ -1,0 +1,1 @@
+"""What users make in Python in place of what a config names."""

@@ -65,7 +65,7 @@ def test_every_run_has_its_model(found, task):
 
 
 def test_times_to_a_target_come_with_paired_differences(found):
-    times = found.time_to(0.55)
+    times = found.time_to(0.1)
     assert times["sync"].difference is None
     assert set(times["Eager"].times) == {0, 1}
     assert times["Eager"].difference.seeds == 2

@@ -42,7 +42,7 @@ class TargetTimes:
 
     def __repr__(self) -> str:
         reached = sum(one is not None for one in self.times.values())
-        took = "never in all seeds" if self.mean is None else f"{self.mean:.4g} s"
+        took = "not reached by all" if self.mean is None else f"{self.mean:.4g} s"
         text = f"{took} ({reached} of {len(self.times)} seeds)"
         apart = self.difference
         if apart is None or apart.mean is None:

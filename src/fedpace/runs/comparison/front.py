@@ -13,6 +13,7 @@ from fedpace.core.run import Standing
 from fedpace.runs import config as configs
 from fedpace.runs.comparison import compare as engine
 from fedpace.runs.comparison.grid import expand_grid
+from fedpace.runs.comparison.workers import Entry
 from fedpace.runs.config import Config
 from fedpace.runs.disk.lock import FolderLock
 from fedpace.runs.folder import RunFolder
@@ -134,19 +135,19 @@ def _in_order(
     config: Config,
     folder: Path,
     seeds: Sequence[int],
-    follow: Callable[[engine.Entry, Standing], None] | None,
+    follow: Callable[[Entry, Standing], None] | None,
     options: dict[str, Any],
-) -> tuple[dict[str, list[Result]], dict[engine.Entry, Exception]]:
+) -> tuple[dict[str, list[Result]], dict[Entry, Exception]]:
     """One run after the other in this process; Ctrl-C ends the one under way, as in `simulate`."""
     config, _ = expand_grid(config)
     labels = engine.labels(config)
     check_device(options["device"])
-    todo = [engine.Entry(name, s, folder / name / f"seed-{s}") for s in seeds for name in labels]
+    todo = [Entry(name, s, folder / name / f"seed-{s}") for s in seeds for name in labels]
     if not (options["resume"] or options["overwrite"]):
         for entry in todo:
             RunFolder(entry.folder).check_free()
     results: dict[str, list[Result]] = {label: [] for label in labels}
-    failed: dict[engine.Entry, Exception] = {}
+    failed: dict[Entry, Exception] = {}
     folder.mkdir(parents=True, exist_ok=True)
     with FolderLock(folder):
         for entry in todo:
@@ -160,14 +161,12 @@ def _in_order(
             except Exception as error:
                 failed[entry] = error
     if len(failed) == len(todo):
-        entry, error = next(iter(failed.items()))
-        raise FedpaceError(f"all runs failed; {engine.describe_failure(entry, error)}") from error
+        first, cause = next(iter(failed.items()))
+        raise FedpaceError(f"all runs failed; {engine.describe_failure(first, cause)}") from cause
     return {label: runs for label, runs in results.items() if runs}, failed
 
 
-def _told(
-    follow: Callable[[engine.Entry, Standing], None], entry: engine.Entry
-) -> Callable[[Standing], None]:
+def _told(follow: Callable[[Entry, Standing], None], entry: Entry) -> Callable[[Standing], None]:
     return lambda standing: follow(entry, standing)
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from html import escape
+from importlib import import_module
 from typing import Any
 
 from fedpace.runs.progress.board import ProgressBoard
@@ -36,11 +37,10 @@ class NotebookBars:
             self._show(board)
 
     def _show(self, board: ProgressBoard) -> None:
-        from IPython.display import HTML, display
-
-        html = HTML(f"<pre>{escape(chr(10).join(bar_lines(board)))}</pre>")
+        shell: Any = import_module("IPython.display")
+        html = shell.HTML(f"<pre>{escape(chr(10).join(bar_lines(board)))}</pre>")
         if self._output is None:
-            self._output = display(html, display_id=True)
+            self._output = shell.display(html, display_id=True)
         else:
             self._output.update(html)
 

@@ -1,10 +1,13 @@
 """Sweeps from Python, and their plans."""
 
+from concurrent.futures import Future
+
 import pytest
 
 import fedpace
 from fedpace.core.errors import ConfigError
 from fedpace.report.sweep.record import SweepRecord
+from fedpace.runs.comparison import compare as comparing
 from fedpace.runs.comparison.sweep_plan import plan_sweep, with_choice
 from fedpace.runs.config import load
 
@@ -80,6 +83,41 @@ def test_what_is_given_beats_what_the_config_has():
     assert (changed.sweep.targets, changed.sweep.at_hours) == ((), 1.0)
     assert changed.sweep.grid == {"train.lr": [0.5]}
     assert with_choice(changed, {"targets": [0.9]}, {}).sweep.at_hours is None
+
+
+class RefusingPool:
+    """Workers that refuse some runs, and have nothing to say about the others."""
+
+    def __init__(self, refused):
+        self.refused = refused
+
+    def submit(self, call):
+        future = Future()
+        if call[2].label in self.refused:
+            future.set_exception(ConfigError("there is no metric 'f1'"))
+        else:
+            future.set_result(None)
+        return future
+
+    def standings(self):
+        return iter(())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        pass
+
+
+def test_where_all_first_runs_are_refused_no_other_is_begun(monkeypatch, tmp_path):
+    plan = planned()
+    entries = plan.choice_entries(tmp_path)[:2]
+    labels = [entry.label for entry in entries]
+    monkeypatch.setattr(comparing, "open_pool", lambda *_: RefusingPool(labels))
+    with pytest.raises(ConfigError, match=r"mine-lr=0\.1, seed 100: there is no metric 'f1'"):
+        comparing.probe_runs(plan.choosing, entries, 1, "cpu", 1.0)
+    monkeypatch.setattr(comparing, "open_pool", lambda *_: RefusingPool(labels[:1]))
+    assert comparing.probe_runs(plan.choosing, entries, 1, "cpu", 1.0) == {}
 
 
 def test_python_sweeps_and_gets_best_settings_rows_and_a_short_repr(clothes, tmp_path):

@@ -176,9 +176,11 @@ def probe_runs(
 ) -> dict[Entry, ProbedRun]:
     """Begin runs, measure each for some seconds and leave it, to be gone on with.
 
-    One that fails is left out: it will fail again. Ctrl-C and SIGTERM end it by StoppedBySignal.
+    One that fails is left out: it will fail again. Where all of them are refused, so would the others
+    be: then it is a ConfigError. Ctrl-C and SIGTERM end it by StoppedBySignal.
     """
     found: dict[Entry, ProbedRun] = {}
+    refused: list[str] = []
     alone = replace(config, track=TrackSettings())
     with StopSignals() as signals, open_pool(executor, jobs, device) as pool:
         calls: list[RunCall] = [
@@ -193,11 +195,15 @@ def probe_runs(
             if signals.number is not None:
                 pool.stop()
         for future, entry in going_on.items():
-            measured = None if future.cancelled() or future.exception() else future.result()
-            if measured is not None:
+            error = None if future.cancelled() else future.exception()
+            if isinstance(error, ConfigError):
+                refused.append(describe_failure(entry, error))
+            elif not future.cancelled() and error is None and (measured := future.result()):
                 found[entry] = measured
     if signals.number is not None:
         raise StoppedBySignal(signals.number, "before the first run was over")
+    if refused and len(refused) == len(todo):
+        raise ConfigError(refused[0])
     return found
 
 

@@ -81,7 +81,7 @@ def test_it_shows_itself_as_text_table_html_figure_and_report(found, tmp_path):
 
     assert len(repr(found).splitlines()) == 4
     assert "Toy: 2 policies, 4 runs" in repr(found)
-    assert "accuracy" in found.table()
+    assert "best (%)" in found.table()
     assert "<table>" in found._repr_html_()
     axes = Figure().subplots()
     assert [one.get_text() for one in found.plot(ax=axes).get_legend().get_texts()] == list(found)

@@ -120,6 +120,6 @@ def test_every_policy_that_reads_its_budget_says_that_it_plans_with_it(policy):
 
 def test_a_policy_that_plans_with_its_budget_names_the_key(tmp_path, small):
     small |= {"policy": "uniform", "stop": {}}
-    fedpace.simulate(small | {"budget": {"time_s": 100.0}}, out=tmp_path)
-    with pytest.raises(JournalError, match=r"budget.time_s is 200.0 here but 100.0 .* uniform plans"):
-        fedpace.simulate(small | {"budget": {"time_s": 200.0}}, out=tmp_path, resume=True)
+    fedpace.simulate(small | {"budget": {"time_s": 1000.0}}, out=tmp_path)
+    with pytest.raises(JournalError, match=r"budget.time_s is 2000.0 here but 1000.0 .* uniform plans"):
+        fedpace.simulate(small | {"budget": {"time_s": 2000.0}}, out=tmp_path, resume=True)

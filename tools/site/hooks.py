@@ -4,6 +4,7 @@ Pages keep the links that work in the repository. Here those that lead out of do
 pages of the site: README is its start, and a file of the code is a page that shows it.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -16,7 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 MADE = ROOT / "build" / "reference"
 """Pages that tools/site/commands.py writes."""
-MOVED = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+MOVED = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "examples/tutorial.ipynb": "tutorial.md",
+}
 LINK = re.compile(r"(\]\()([^)#\s]+)([^)]*\))")
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sh": "sh", ".proto": "proto"}
 
@@ -33,7 +39,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are no files of docs/, and those that pages link to."""
     origins = {name: ROOT / name for name in MOVED}
     for name, path in origins.items():
-        files.append(File.generated(config, MOVED[name], content=path.read_text("utf-8")))
+        text = _cells(path) if path.suffix == ".ipynb" else path.read_text("utf-8")
+        files.append(File.generated(config, MOVED[name], content=text))
     files.append(File.generated(config, "decisions/index.md", content=_decision_list()))
     for name in ("commands.md", "settings.md"):
         files.append(File.generated(config, f"reference/{name}", content=_made(name)))
@@ -111,6 +118,15 @@ def _source_page(path: Path) -> str:
         return head + "".join(f"- [{one.name}]({one.name})\n" for one in _linked(path))
     fence = "`" * 5
     return f"{head}{fence}{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text('utf-8')}\n{fence}\n"
+
+
+def _cells(notebook: Path) -> str:
+    """A notebook as a page: its text, and its code in blocks."""
+    parts = []
+    for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    return "\n\n".join(parts)
 
 
 def _decisions() -> list[Path]:

@@ -120,7 +120,7 @@ class SweepRecord:
         path = folder / SWEEP
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise JournalError(f"{path} is damaged ({error}); delete it and resume the sweep") from None

@@ -1,5 +1,7 @@
 """Journals with a known cause, told by hand, and the timelines of them."""
 
+from dataclasses import replace
+
 from fedpace.core.commands import Aggregate
 from fedpace.core.events import Rates, Started
 from fedpace.report.timeline.build import timeline_of
@@ -31,11 +33,12 @@ def begin(one, clients, *more):
     one.on(Started(0.0), *(make_train(client, client + 1) for client in clients), *more)
 
 
-def timeline(one, ends_at=None):
-    """The timeline of a tale, which ends with a line that says so."""
+def timeline(one, ends_at=None, slack=0.0):
+    """The timeline of a tale, which ends with a line that says so. slack: of its network."""
     at = one.session.books.now if ends_at is None else ends_at
     one.session.end(at, "it is told")
-    return timeline_of(one.header, one.memory.messages)
+    header = replace(one.header, context=replace(one.header.context, slack=slack))
+    return timeline_of(header, one.memory.messages)
 
 
 def mean(tasks):

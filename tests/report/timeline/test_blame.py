@@ -3,7 +3,7 @@
 import pytest
 
 from fedpace.core.commands import Aggregate, Blend, Cancel, Drop, Measure, Probe, SetTimer, Train, Work
-from fedpace.core.events import Failed, Joined, Left, Measured, Profiled, Timer
+from fedpace.core.events import Failed, Joined, Left, Measured, Profiled, Started, Timer
 from fedpace.report.timeline.phases import Cause, Phase, Waits
 from fedpace.report.timeline.sentences import explain_round, seconds_text
 from tests.report.conftest import make_train
@@ -107,6 +107,28 @@ def test_a_deadline_is_named_with_who_was_late():
     assert explain_round(found.rounds, 0) == (
         "25 s, because of a time that the policy set (25 s); client 2 was late; "
         "37% of all client time waited"
+    )
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.25])
+def test_a_time_that_is_just_what_a_client_needs_is_that_clients_pace(slack):
+    """Client 1 needs 2 s down, 5 batches of 3 s and 1 s up."""
+    batch_s, down_s = (2.0, 3.0, 9.0), (1.0, 2.0, 1.0)
+    speeds = [rates(*both, batches=5) for both in zip(down_s, batch_s, strict=True)]
+    end = 18.0 * (1 + slack)
+    one = tale(3)
+    one.on(Started(0.0), *(Probe(client, client + 1, 0, 20) for client in range(3)))
+    for client in range(3):
+        commands = [SetTimer("round ends", end)] if client == 2 else []
+        work = [Train(one, one + 1, 0, Work(20, epochs=1)) for one in range(3)] if commands else []
+        one.on(Profiled(5.0 + client, client, client + 1, speeds[client]), *commands, *work)
+    one.on(done(12.0, 0, 1))
+    one.on(done(17.0, 1, 2))
+    one.on(Timer(end, "round ends"), Cancel(2, 3, "late"), mean([1, 2]))
+    found = timeline(one, slack=slack)
+    assert cause(found) == (Cause.PACE, 1, end)
+    assert "just what client 1 needs, most of it for compute; 1 client was late" in explain_round(
+        found.rounds, 0
     )
 
 

@@ -6,6 +6,9 @@ critical path. Of the path's pieces the one is to blame that took longest beyond
 others of the round (the median of its used updates), so that a slow link is named even where everybody
 computes for longer than it sends. Where nothing takes a tenth of the round longer than it takes the
 others, it is the longest piece.
+
+A policy that probes clients may set a round's time by one of them. Where it is just what a client
+needs by the profile that it gave in this round, that client's pace is the cause.
 """
 
 import numpy as np
@@ -21,13 +24,16 @@ Piece = tuple[Cause, int, float]
 PIECES = (Cause.DOWNLOAD, Cause.COMPUTE, Cause.PLAN, Cause.UPLOAD)
 NOTABLE = 0.1
 """Share of a round by which a piece must be longer than that of others to be the cause for it."""
+LIKE, LIKE_REAL = 1e-6, 0.02
+"""How near the time of a round must be to what a client needs, as a share; on a real clock."""
+_PROFILE = np.array([Phase.DOWNLOAD, Phase.COMPUTE, Phase.UPLOAD], dtype=np.uint8)
 _PHASES = np.array([Phase.DOWNLOAD, Phase.COMPUTE, Phase.WAITS_ROUND, Phase.UPLOAD], dtype=np.uint8)
 
 
 def blamed_rounds(
-    tables: JournalTables, times: TaskTimes, spans: ClientSpans, waits: Waits
+    tables: JournalTables, times: TaskTimes, spans: ClientSpans, waits: Waits, slack: float = 0.0
 ) -> RoundColumns:
-    """The rounds of a journal, each with its cause."""
+    """The rounds of a journal, each with its cause. slack: share that a network adds to times."""
     rounds, tasks = tables.rounds.array(), times.columns
     count, end = len(rounds), rounds["at"].astype(np.float64)
     start = _starts(tables, times, waits)
@@ -60,6 +66,13 @@ def blamed_rounds(
         filled = rounds["updates"] >= 2
         cause[filled], client[filled] = Cause.BUFFER, -1
         cause_s[filled] = (end - start)[filled]
+
+    if waits is Waits.ROUND:
+        found = _paces(tables, times, start, slack)
+        paced = found[found["whole"] | (cause[found["round"]] == Cause.DEADLINE)]
+        at = paced["round"]
+        cause[at], client[at], phase[at] = Cause.PACE, paced["client"], paced["phase"]
+        cause_s[at] = (end - start)[at]
 
     late, who = _late(times, rounds["line"])
     one_late = (cause == Cause.DEADLINE) & (late == 1)
@@ -186,6 +199,40 @@ class CriticalPaths:
             return [(cause, client, at - max(float(tasks.opened[row]), start))]
         seconds = _pieces(self._times, np.array([row]), np.array([start]), np.array([at]))[0]
         return [(cause, client, float(one)) for cause, one in zip(PIECES, seconds, strict=True)]
+
+
+def _paces(tables: JournalTables, times: TaskTimes, start: Times, slack: float) -> np.ndarray:
+    """Rounds that a timer ended just when a client of theirs was due by its profile.
+
+    Of each the nearest such client, and the phase that takes it longest. Times count from the round's
+    start (whole), or, without the download, from when the timer was set.
+    """
+    rounds, timers, profiled = (one.array() for one in (tables.rounds, tables.timers, tables.profiled))
+    kinds = [("round", np.int64), ("client", np.int32), ("phase", np.uint8), ("whole", np.bool_)]
+    whose = np.searchsorted(rounds["at"], profiled["at"])
+    inside = np.flatnonzero(whose < len(rounds))
+    inside = inside[rounds["kind"][whose[inside]] == TIMER]
+    if not len(inside):
+        return np.empty(0, dtype=kinds)
+    profiled, whose = profiled[inside], whose[inside]
+    end, set_at = rounds["at"][whose], timers["set_at"][rounds["trigger"][whose]]
+    parts = np.stack(
+        [profiled["down_s"], profiled["batch_s"] * profiled["batches"], profiled["up_s"]], axis=1
+    )
+    needed = parts.sum(axis=1)
+    stretched, like = 1 + slack, LIKE_REAL if slack else LIKE
+    from_start = np.abs(needed * stretched / (end - start[whose]) - 1)
+    from_set = np.abs((needed - parts[:, 0]) * stretched / np.maximum(end - set_at, 1e-12) - 1)
+    near = np.flatnonzero((from_start <= like) | (from_set <= like))
+    away = np.where(from_start <= like, from_start, 1 + from_set)  # the first is the usual
+    near = near[np.lexsort((away[near], whose[near]))]
+    _, first = np.unique(whose[near], return_index=True)
+    best = near[first]
+    found = np.empty(len(best), dtype=kinds)
+    found["round"], found["phase"] = whose[best], _PROFILE[parts[best].argmax(axis=1)]
+    found["whole"] = from_start[best] <= like
+    found["client"] = times.columns.client[profiled["task"][best]]
+    return found
 
 
 def _late(times: TaskTimes, lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

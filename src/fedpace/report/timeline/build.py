@@ -51,7 +51,7 @@ def timeline_from(header: Header, tables: JournalTables) -> Timeline:
         waits=waits,
         spans=spans,
         tasks=times.columns,
-        rounds=blamed_rounds(tables, times, spans, waits),
+        rounds=blamed_rounds(tables, times, spans, waits, header.context.slack),
         server=ServerMarks(
             aggregated=made["at"].astype(np.float64),
             slot=made["slot"].astype(np.int32),

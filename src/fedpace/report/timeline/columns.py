@@ -83,7 +83,8 @@ class RoundColumns:
     otherwise where the one before ended. updates: used in it; late: tasks that were cancelled as late
     when it ended. cause: of `Cause`; client: to blame, -1 where it is nobody in particular; cause_s:
     seconds of the round that went into it. last: client of the last arrival that was needed, -1 for
-    none; phase: of `Phase`, what that client spent most of the round's time in. waited: share of the
+    none; phase: of `Phase`, what that client spent most of the round's time in, or the one whose pace
+    the round had. waited: share of the
     time of all online clients in which they waited for the round or their group.
     """
 

@@ -95,8 +95,9 @@ class Cause(IntEnum):
 
     DOWNLOAD, COMPUTE, UPLOAD, PLAN (a probed client waited for its work): of the blamed client's task.
     OFFLINE: a client that had left, dropped out or was still to come; FAILED: a task that failed
-    otherwise; DEADLINE: a time that the policy had set; BUFFER: too few updates to fill it; OTHER:
-    nothing of these, such as the start of the run.
+    otherwise; DEADLINE: a time that the policy had set; PACE: the same where it is just what the blamed
+    client needs by its profile of this round; BUFFER: too few updates to fill it; OTHER: nothing of
+    these, such as the start of the run.
     """
 
     OTHER = 0
@@ -108,6 +109,7 @@ class Cause(IntEnum):
     FAILED = 6
     DEADLINE = 7
     BUFFER = 8
+    PACE = 9
 
     @property
     def text(self) -> str:

@@ -27,9 +27,11 @@ def explain_round(rounds: RoundColumns, index: int) -> str:
     """How long a round took, why, and who waited. index: of its row, from 0."""
     length_s = float(rounds.end[index] - rounds.start[index])
     parts = [f"{seconds_text(length_s)}, {_reason(rounds, index)}"]
-    if rounds.cause[index] == Cause.DEADLINE and (late := int(rounds.late[index])):
-        client = int(rounds.client[index])
-        parts.append(f"client {client} was late" if late == 1 else f"{late} clients were late")
+    cause, late = rounds.cause[index], int(rounds.late[index])
+    if cause == Cause.DEADLINE and late == 1:
+        parts.append(f"client {int(rounds.client[index])} was late")
+    elif cause in (Cause.DEADLINE, Cause.PACE) and late:
+        parts.append("1 client was late" if late == 1 else f"{late} clients were late")
     if not rounds.updates[index]:
         parts.append("no update was used")
     parts.append(f"{rounds.waited[index]:.0%} of all client time waited")
@@ -48,6 +50,9 @@ def _reason(rounds: RoundColumns, index: int) -> str:
             return f"because of client {client}'s task, which failed ({seconds})"
         case Cause.DEADLINE:
             return f"because of a time that the policy set ({seconds})"
+        case Cause.PACE:
+            phase = Phase(rounds.phase[index]).text
+            return f"just what client {client} needs, most of it for {phase}"
         case Cause.BUFFER:
             updates = f"to fill the buffer with {int(rounds.updates[index])} updates"
             phase = Phase(rounds.phase[index]).text

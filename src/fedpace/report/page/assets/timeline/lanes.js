@@ -12,9 +12,10 @@
   const kinds = {
     nobody: { text: "nobody in particular", light: ["#d4d9e1", "#444b57"], dark: ["#3a414c", "#c6ccd6"] },
     plan: { text: "a deadline, a plan or a buffer", light: ["#8b95a7", "#ffffff"], dark: ["#67738a", "#ffffff"] },
+    pace: { text: "the pace of a client that the policy chose", light: ["#5f7f9e", "#ffffff"], dark: ["#7fa3c6", "#0b1a29"] },
     gone: { text: "a client that was gone or failed", light: ["#b3412f", "#ffffff"], dark: ["#e0705f", "#2b0a05"] },
   };
-  const causes = ["nobody", 2, 3, 4, "plan", "gone", "gone", "plan", "plan"];
+  const causes = ["nobody", 2, 3, 4, "plan", "gone", "gone", "plan", "plan", "pace"];
   fp.cause = function (number) {
     const found = causes[number];
     if (typeof found === "number") return { phase: found, colour: fp.phaseColour(found), ink: fp.phaseInk(found) };

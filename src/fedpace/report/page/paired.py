@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
+ROUNDING = 1e-9
+"""Relative spread of differences that are the same but for rounding."""
 MOST_LABELS = 64
 """Labels of which every pair is compared; of more each one is compared with the first."""
 
@@ -19,8 +21,9 @@ MOST_LABELS = 64
 class PairedDifference:
     """The mean of one label's value less another's, over `seeds` seeds, and its interval.
 
-    low, high: None for fewer than two seeds, where nothing can be said. missing: seeds that both labels
-    have run and at least one of them has no value for; the difference is then of the others, flattered.
+    low, high: None for fewer than two seeds, and where all differ by the same, other than 0: models are
+    tested now and then, so that times agree by chance, and no spread is known. missing: seeds that both
+    labels have run and at least one has no value for; the difference is then of the others, flattered.
     """
 
     seeds: int
@@ -52,7 +55,10 @@ def paired_difference(
     mean = statistics.fmean(found)
     if len(found) < 2:
         return PairedDifference(1, missing, mean)
-    reach = student_quantile(len(found) - 1) * statistics.stdev(found) / math.sqrt(len(found))
+    spread = statistics.stdev(found)
+    if spread <= ROUNDING * abs(mean) and mean:
+        return PairedDifference(len(found), missing, mean)
+    reach = student_quantile(len(found) - 1) * spread / math.sqrt(len(found))
     return PairedDifference(len(found), missing, mean, mean - reach, mean + reach)
 
 

@@ -55,7 +55,7 @@
     const lines = page.labels.map((label, index) => ({ label, index, cost: cost.labels[index], pair: pairs[index] }))
       .filter((one) => fp.shown(one.index));
     const head = ["", `${what.ask} ${unit ? `(${unit})` : ""}`, "seeds", ...(alone ? [] : [
-      `less ${page.labels[base].label}'s`, "95% interval", "can seeds tell?"])];
+      `difference from ${page.labels[base].label}`, "95% interval", "can seeds tell?"])];
     const table = fp.el("table", { class: "rows targets" },
       fp.el("thead", {}, fp.el("tr", {}, head.map((text) => fp.el("th", {}, text)))),
       fp.el("tbody", {}, lines.map((one) => fp.el("tr", {},
@@ -122,7 +122,7 @@
     const sign = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${fp.number(Math.abs(value) / size)}`;
     const range = pair.low === null ? "" : ` (${sign(pair.low)} to ${sign(pair.high)})`;
     const told = { less: what.less, more: what.more, level: "not told apart",
-      unknown: pair.missing ? `missed in ${fp.count(pair.missing, "seed")}` : "one seed" };
+      unknown: pair.missing ? `missed in ${fp.count(pair.missing, "seed")}` : pair.seeds > 1 ? "the same in all seeds" : "one seed" };
     const look = pair.verdict === what.good ? "good" : ["less", "more"].includes(pair.verdict) ? "bad" : "";
     return [
       fp.el("td", { class: "less" }, sign(pair.mean), apart ? ` ${apart}` : "", fp.el("span", { class: "quiet" }, range)),

@@ -55,7 +55,7 @@ class TargetCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class TableRow:
     """One number of every label, for people and for programs.
 
     key: its name for programs, with the unit of `values`: seconds, bytes, shares of 1; header: for
@@ -101,7 +101,7 @@ def markdown(groups: Groups, targets: Sequence[float], metric: str | None = None
     return f"{heading(groups)}\n\n{table}\n\n{caption(groups)}\n"
 
 
-def measures(groups: Groups, targets: Sequence[float], metric: str | None = None) -> list[Measure]:
+def measures(groups: Groups, targets: Sequence[float], metric: str | None = None) -> list[TableRow]:
     """All numbers; none about metrics where nothing was evaluated, none about money without prices."""
     chosen = chosen_metric(groups, metric)
     for target in targets:
@@ -111,9 +111,9 @@ def measures(groups: Groups, targets: Sequence[float], metric: str | None = None
             raise ConfigError(f"there are no runs under {label!r}; give at least one, or leave it out")
     every = [run for runs in groups.values() for run in runs]
     costs = any(run.money is not None for run in every)
-    out: list[Measure] = []
+    out: list[TableRow] = []
     if not all_ended_well(groups):
-        out.append(Measure("state", "state", state_cells(groups)))
+        out.append(TableRow("state", "state", state_cells(groups)))
 
     def means(pick: Callable[[Summary], float | None]) -> list[MeanAndSd | None]:
         return [MeanAndSd.of([pick(run) for run in runs]) for runs in groups.values()]
@@ -129,7 +129,7 @@ def measures(groups: Groups, targets: Sequence[float], metric: str | None = None
         values = means(pick)
         smallest = min((v.mean / per for v in values if v and v.mean > 0), default=1.0)
         digits = min(decimals(smallest), most)
-        out.append(Measure(key, header, [_number(v, per, digits, spread) for v in values], values))
+        out.append(TableRow(key, header, [_number(v, per, digits, spread) for v in values], values))
 
     def value(key: str, header: str, share: bool, pick: Callable[[Summary], float | None]) -> None:
         if share:
@@ -137,7 +137,7 @@ def measures(groups: Groups, targets: Sequence[float], metric: str | None = None
             return
         values = means(pick)
         digits = significant(max((abs(one.mean) for one in values if one), default=1.0))
-        out.append(Measure(key, header, [_number(one, 1.0, digits, True) for one in values], values))
+        out.append(TableRow(key, header, [_number(one, 1.0, digits, True) for one in values], values))
 
     def tested(which: str, info: MetricInfo, pick: Callable[[Summary, str], float | None]) -> None:
         name = "" if info.name == ACCURACY.name else f" {info.name}"
@@ -220,10 +220,10 @@ def _target(
     unit: str,
     shown: str,
     per: float = 1.0,
-) -> Measure:
+) -> TableRow:
     """What a target takes. unit: of the costs; shown: that of the table, which is `per` of it."""
     key = f"to_{metric.name}_{target:g}_{unit}"
-    return Measure(
+    return TableRow(
         key, f"{target_text(metric, target)}\n({shown})", _cost_cells(costs, per), costs=costs
     )
 

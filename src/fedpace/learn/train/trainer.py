@@ -20,10 +20,10 @@ from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.model.width import ThinModel, slim
 from fedpace.learn.samples.samples import Batch, Samples
 from fedpace.learn.settings import TrainSettings
+from fedpace.learn.tasks.final_model import seeded_model
 from fedpace.learn.tasks.first_pass import trace
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.estimate import estimate
-from fedpace.learn.train.final_model import seeded_model
 from fedpace.learn.train.job import Job
 from fedpace.learn.train.optimiser import check_optimiser, effort
 from fedpace.learn.train.profile import ProfileMethod, profile

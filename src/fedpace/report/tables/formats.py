@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from fedpace.core.errors import ConfigError, unknown
 from fedpace.report.summary import Groups, chosen_metric
-from fedpace.report.table import Measure, caption, heading, markdown, measures
+from fedpace.report.table import TableRow, caption, heading, markdown, measures
 from fedpace.report.tables.layout import MOST_BESIDE
 
 Format = Literal["csv", "latex", "markdown", "json"]
@@ -93,7 +93,7 @@ def table_rows(
     return rows
 
 
-def _values(one: Measure, place: int, several: bool) -> Iterator[tuple[str, Cell]]:
+def _values(one: TableRow, place: int, several: bool) -> Iterator[tuple[str, Cell]]:
     if not (one.values or one.costs):
         yield one.key, one.cells[place].replace("\n", " ")
         return

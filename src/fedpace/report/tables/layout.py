@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpace.report.summary import Groups
-from fedpace.report.table import Measure, caption, heading, measures
+from fedpace.report.table import TableRow, caption, heading, measures
 
 MOST_BESIDE = 4
 """Labels that are shown side by side rather than one below the other, where both fit."""
@@ -70,7 +70,7 @@ def comparison_blocks(
     return [*blocks, Text(""), _paragraph(caption(groups), width)]
 
 
-def choose_grids(labels: Sequence[str], found: Sequence[Measure], width: int) -> list[TextGrid]:
+def choose_grids(labels: Sequence[str], found: Sequence[TableRow], width: int) -> list[TextGrid]:
     """The tables that are easiest to read of those that fit; none where only blocks do."""
     beside = [_beside(labels, found, broken) for broken in (False, True)]
     below = [_below(labels, found)]
@@ -100,14 +100,14 @@ def _pack(items: Sequence[T], make: Callable[[Sequence[T]], TextGrid], width: in
     return [*grids, make(some)]
 
 
-def _below(labels: Sequence[str], found: Sequence[Measure]) -> TextGrid:
+def _below(labels: Sequence[str], found: Sequence[TableRow]) -> TextGrid:
     """A row a label, a column a number."""
     head = ["policy", *(one.header for one in found)]
     return TextGrid([head, *([name, *(m.cells[i] for m in found)] for i, name in enumerate(labels))])
 
 
 def _beside(
-    labels: Sequence[str], found: Sequence[Measure], broken: bool, every: Sequence[str] | None = None
+    labels: Sequence[str], found: Sequence[TableRow], broken: bool, every: Sequence[str] | None = None
 ) -> TextGrid:
     """A column a label, a row a number. every: all labels, where these are some of them."""
     places = [(every or labels).index(label) for label in labels]
@@ -117,7 +117,7 @@ def _beside(
     return TextGrid([["", *labels], *rows])
 
 
-def _blocks(groups: Groups, found: Sequence[Measure]) -> str:
+def _blocks(groups: Groups, found: Sequence[TableRow]) -> str:
     """A block a label, a line a number."""
     names = max((_width(_one_line(one.header)) for one in found), default=0)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+    from fedpace.learn.tasks.final_model import StateDict, TorchModule
     from fedpace.learn.tasks.task import Task
-    from fedpace.learn.train.final_model import StateDict, TorchModule
 
 
 @dataclass(frozen=True, repr=False)

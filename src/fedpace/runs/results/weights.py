@@ -11,8 +11,8 @@ from fedpace.runs import config as configs
 from fedpace.runs.results.places import TemporaryFolder
 
 if TYPE_CHECKING:  # torch takes seconds to import
+    from fedpace.learn.tasks.final_model import StateDict, TorchModule
     from fedpace.learn.tasks.task import Task
-    from fedpace.learn.train.final_model import StateDict, TorchModule
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class FinalWeights:
             return {name: value.clone() for name, value in self.state.items()}
         if self.path is None:
             raise ConfigError("this run was about time alone; it has trained no weights")
-        from fedpace.learn.train.final_model import read_weights
+        from fedpace.learn.tasks.final_model import read_weights
 
         return read_weights(self.path)
 
     def model(self, task: "Task | None" = None) -> "TorchModule":
         """A new model with the weights."""
         weights = self.weights()
-        from fedpace.learn.train.final_model import load_model
+        from fedpace.learn.tasks.final_model import load_model
 
         return load_model(task or self._find_task(), self.header.context.seed, weights)
 

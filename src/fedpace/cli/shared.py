@@ -1,10 +1,11 @@
 """Options and steps that several commands share, and the two ways to print a message."""
 
+import json
 import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,6 +16,7 @@ from fedpace.cli.help.completion import (
     complete_policies,
     complete_policy,
 )
+from fedpace.core.errors import ConfigError
 from fedpace.report.summary import Summary
 from fedpace.report.trackers.settings import check_installed, find_place
 from fedpace.runs import config as configs
@@ -47,6 +49,7 @@ Device = Annotated[
         metavar="cpu|cuda|cuda:N", help="Where clients train.", autocompletion=complete_device
     ),
 ]
+Jobs = Annotated[int | None, typer.Option(help="Runs at the same time [one a core, 4 on a GPU].")]
 Executor = Annotated[
     str, typer.Option(metavar="processes|ray", help="Whose they are: this machine's, a cluster's.")
 ]
@@ -82,6 +85,25 @@ def load_config(config: Path, overrides: Sequence[str]) -> configs.Config:
     """Read a config; own policies and tasks may lie beside it or in the current folder."""
     sys.path[:0] = [str(config.resolve().parent), str(Path.cwd())]
     return configs.load(config, overrides)
+
+
+def with_options(overrides: Sequence[str] | None, values: Mapping[str, Any]) -> list[str]:
+    """Overrides of a config, and those that options stand for, by key; None: it was not given."""
+    given = [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
+    return [*(overrides or ()), *given]
+
+
+def split_names(text: str) -> list[str]:
+    """Names between commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def policy_labels(text: str | None) -> list[str] | None:
+    """The labels of --policies; None where it was not given."""
+    labels = None if text is None else split_names(text)
+    if labels == []:
+        raise ConfigError("--policies names nobody; give labels or names, such as timelyfl,sync")
+    return labels
 
 
 def run_folder(*names: str) -> Path:

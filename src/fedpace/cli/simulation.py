@@ -1,6 +1,5 @@
 """`fedpace run | compare | report | replay`: simulated runs, and what their journals say."""
 
-import json
 import shlex
 import signal
 import sys
@@ -67,16 +66,13 @@ def run(
     """
     from fedpace.runs.simulate import simulate_run
 
-    overrides = list(set_ or [])
-    if seed is not None:
-        overrides.append(f"seed={seed}")
-    if timing_only:
-        overrides.append("timing_only=true")
-    if together is not None:
-        overrides.append(f"train.together={json.dumps(together)}")
-    if track is not None:
-        overrides.append(f"track.to={json.dumps(track)}")
-    settings = shared.load_config(config, overrides)
+    options = {
+        "seed": seed,
+        "timing_only": timing_only or None,
+        "train.together": together,
+        "track.to": track,
+    }
+    settings = shared.load_config(config, shared.with_options(set_, options))
     label = policy or settings.policy
     folder = out or shared.run_folder(settings.name, label, f"seed-{settings.seed}")
     stop = configs.policy_plan(settings, label).stop
@@ -105,9 +101,7 @@ def compare(
     policies: shared.PolicyLabels = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each policy, with paired seeds.")] = None,
     out: shared.OutFolder = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Runs at the same time [one a core, 4 on a GPU].")
-    ] = None,
+    jobs: shared.Jobs = None,
     executor: shared.Executor = "processes",
     device: shared.Device = "cpu",
     together: Together = None,
@@ -125,19 +119,13 @@ def compare(
     from fedpace.runs.comparison.compare import follow_comparison
     from fedpace.runs.comparison.grid import expand_grid
 
-    overrides = list(set_ or [])
-    if policies is not None:
-        labels = split_names(policies)
-        if not labels:
-            raise ConfigError("--policies names nobody; give labels or names, such as timelyfl,sync")
-        overrides.append(f"compare.policies={json.dumps(labels)}")
-    if seeds is not None:
-        overrides.append(f"compare.seeds={seeds}")
-    if together is not None:
-        overrides.append(f"train.together={json.dumps(together)}")
-    if track is not None:
-        overrides.append(f"track.to={json.dumps(track)}")
-    settings, cells = expand_grid(shared.load_config(config, overrides))
+    options = {
+        "compare.policies": shared.policy_labels(policies),
+        "compare.seeds": seeds,
+        "train.together": together,
+        "track.to": track,
+    }
+    settings, cells = expand_grid(shared.load_config(config, shared.with_options(set_, options)))
     folder = out or shared.run_folder(settings.name)
     shared.say_trackers(settings, folder)
     with running() as board:
@@ -196,7 +184,7 @@ def report(
 
     kind = None if format_ is None and out is None else find_format(format_, out)
 
-    before, asked = last_report_options(folder), split_names(first or "")
+    before, asked = last_report_options(folder), shared.split_names(first or "")
     groups = collect_runs(folder, asked or tuple(before.runs), mix)
     for label in asked:
         if label not in groups:
@@ -275,8 +263,3 @@ def _resume_command() -> str:
     """The command of this process, to go on with what it leaves."""
     arguments = [one for one in sys.argv[1:] if one not in ("--overwrite", "--resume")]
     return shlex.join(["fedpace", *arguments, "--resume"])
-
-
-def split_names(text: str) -> list[str]:
-    """Names between commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]

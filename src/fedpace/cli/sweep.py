@@ -1,6 +1,5 @@
 """`fedpace sweep`: every setting of a grid, and the best of each policy on seeds of its own."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from rich.console import Console
 
 from fedpace.cli import shared
 from fedpace.cli.help.completion import complete_grid_key
-from fedpace.cli.simulation import Together, end_with_failures, running, split_names
+from fedpace.cli.simulation import Together, end_with_failures, running
 from fedpace.core.errors import ConfigError
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config
@@ -49,9 +48,7 @@ def sweep(
         typer.Option(metavar="time|value", help="Choose by time to targets, or by the metric."),
     ] = None,
     out: shared.OutFolder = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Runs at the same time [one a core, 4 on a GPU].")
-    ] = None,
+    jobs: shared.Jobs = None,
     executor: shared.Executor = "processes",
     device: shared.Device = "cpu",
     together: Together = None,
@@ -76,14 +73,7 @@ def sweep(
     from fedpace.runs.comparison.sweep import SweepStage, run_sweep
     from fedpace.runs.comparison.sweep_plan import with_choice
 
-    overrides = list(set_ or [])
-    if policies is not None:
-        labels = split_names(policies)
-        if not labels:
-            raise ConfigError("--policies names nobody; give labels or names, such as timelyfl,sync")
-        overrides.append(f"compare.policies={json.dumps(labels)}")
-    if together is not None:
-        overrides.append(f"train.together={json.dumps(together)}")
+    options = {"compare.policies": shared.policy_labels(policies), "train.together": together}
     given: dict[str, Any] = {
         "seeds": seeds,
         "choose_seeds": choose_seeds,
@@ -92,7 +82,8 @@ def sweep(
         "metric": metric,
         "by": by,
     }
-    settings = with_choice(shared.load_config(config, overrides), given, parse_grid(grid or []))
+    base = shared.load_config(config, shared.with_options(set_, options))
+    settings = with_choice(base, given, parse_grid(grid or []))
     folder = out or shared.run_folder(f"{settings.name} sweep")
     if dry_run:
         _list_runs(settings, folder)

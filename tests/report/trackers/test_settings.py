@@ -45,6 +45,7 @@ def test_settings_travel_to_another_process():
 
 def test_files_go_below_the_runs_unless_another_place_is_given(monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
     root, plain = Path("/runs/a b"), TrackSettings()
     assert find_place("tensorboard", plain, root).look == "tensorboard --logdir '/runs/a b/tensorboard'"
     assert find_place("mlflow", plain, root).where == "sqlite:////runs/a b/mlflow.db"
@@ -54,3 +55,10 @@ def test_files_go_below_the_runs_unless_another_place_is_given(monkeypatch):
     offline = TrackSettings(offline=True, folder=Path("/x"))
     assert find_place("wandb", offline, root).look == "wandb sync /x/wandb/offline-run-*"
     assert find_place("tensorboard", offline, root).folder == Path("/x")
+
+
+def test_files_alone_are_named_also_where_wandb_itself_was_told_to_write_no_more(monkeypatch):
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    assert find_place("wandb", TrackSettings(), Path("runs")).where == "your account at W&B"
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert find_place("wandb", TrackSettings(), Path("runs")).look == "wandb sync runs/wandb/offline-run-*"

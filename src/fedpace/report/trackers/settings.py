@@ -31,7 +31,7 @@ class TrackSettings(Checked):
         str | None,
         "MLflow's server or store; default: $MLFLOW_TRACKING_URI, else mlflow.db in the folder",
     ] = None
-    offline: Annotated[bool, "W&B: write files only, for `wandb sync` later"] = False
+    offline: Annotated[bool, "W&B: write files only, for `wandb sync` later, as with $WANDB_MODE=offline"] = False
 
     @property
     def trackers(self) -> tuple[Tracker, ...]:
@@ -44,6 +44,11 @@ class TrackSettings(Checked):
                 raise unknown("tracker", name, TRACKERS)
             found += known
         return tuple(found)
+
+    @property
+    def is_offline(self) -> bool:
+        """True where W&B only writes files, by these settings or by its own $WANDB_MODE."""
+        return self.offline or os.environ.get("WANDB_MODE") == "offline"
 
     def _check_rest(self) -> None:
         _ = self.trackers
@@ -89,7 +94,7 @@ def find_place(tracker: Tracker, settings: TrackSettings, root: Path) -> Tracker
             return TrackerPlace(folder, uri, uri if uri.startswith("http") else look)
         case "wandb":
             files = folder / "wandb"
-            if settings.offline:
+            if settings.is_offline:
                 sync = f"wandb sync {shlex.quote(str(files))}/offline-run-*"
                 return TrackerPlace(folder, str(files), sync)
             return TrackerPlace(folder, "your account at W&B", "https://wandb.ai, or $WANDB_BASE_URL")

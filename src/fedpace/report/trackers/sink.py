@@ -46,4 +46,4 @@ def open_sink(tracker: Tracker, settings: TrackSettings, root: Path) -> Sink:
         case "wandb":
             from fedpace.report.trackers.wandb_sink import WandbSink
 
-            return WandbSink(place.folder, settings.offline)
+            return WandbSink(place.folder, settings.is_offline)

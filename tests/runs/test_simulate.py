@@ -415,6 +415,11 @@ def test_a_policy_that_measures_can_be_stopped_anywhere_and_resumed(tmp_path, sm
     assert whole == cut
 
 
+def test_going_on_with_a_run_needs_its_folder():
+    with pytest.raises(ConfigError, match="resume=True is about runs in a folder"):
+        fedpace.simulate({"clients": 3, "task": {"kind": "timing"}, "stop": {"rounds": 1}}, resume=True)
+
+
 def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path, small):
     fedpace.simulate(small, out=tmp_path)
     before = (tmp_path / "journal.jsonl").read_bytes()

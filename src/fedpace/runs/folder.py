@@ -20,6 +20,13 @@ from fedpace.runs.disk.lock import FolderLock
 log = logging.getLogger("fedpace.server")
 
 
+def check_folder_given(out: str | Path | None, resume: bool, overwrite: bool) -> None:
+    """Refuse to go on with runs, or to delete them, where no folder says which."""
+    if out is None and (resume or overwrite):
+        name = "resume=True" if resume else "overwrite=True"
+        raise ConfigError(f"{name} is about runs in a folder; give it, as out='runs/mine'")
+
+
 class RunFolder:
     """A folder for one run, whatever its clock. A finished run keeps its journal, its weights and, so
     that it can be extended, its last snapshot.

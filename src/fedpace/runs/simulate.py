@@ -18,7 +18,7 @@ from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly, RunRequest
 from fedpace.runs.config import Config
 from fedpace.runs.disk.flushing import JournalFlusher
-from fedpace.runs.folder import RunFolder
+from fedpace.runs.folder import RunFolder, check_folder_given
 from fedpace.runs.own.classes import with_policy
 from fedpace.runs.progress.choice import open_board
 from fedpace.runs.progress.hooks import Hooks, OnEvaluate, OnEvent, OnRound
@@ -128,6 +128,7 @@ def simulate_run(
     check("workers", workers, Count)
     if executor not in ("processes", "ray"):
         raise unknown("executor", executor, ("processes", "ray"))
+    check_folder_given(out, resume, overwrite)
     folder = None if out is None else RunFolder(out)
     plans = configs.load_plan(config, policy)
     request = RunRequest(*plans, folder, task, device, resume, overwrite)

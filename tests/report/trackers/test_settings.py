@@ -61,4 +61,6 @@ def test_files_alone_are_named_also_where_wandb_itself_was_told_to_write_no_more
     monkeypatch.delenv("WANDB_MODE", raising=False)
     assert find_place("wandb", TrackSettings(), Path("runs")).where == "your account at W&B"
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert find_place("wandb", TrackSettings(), Path("runs")).look == "wandb sync runs/wandb/offline-run-*"
+    assert (
+        find_place("wandb", TrackSettings(), Path("runs")).look == "wandb sync runs/wandb/offline-run-*"
+    )

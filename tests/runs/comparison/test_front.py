@@ -152,6 +152,11 @@ def test_a_run_that_fails_leaves_the_others_alone():
         ({"policies": ["sync"], "seeds": [1, 1]}, "different whole numbers"),
         ({"policies": ["sync"], "jobs": 0}, "jobs is 0"),
         ({}, "there is nothing to compare"),
+        (
+            {"policies": ["sync"], "resume": True},
+            "resume=True is about runs in a folder; give it, as out=",
+        ),
+        ({"policies": ["sync"], "overwrite": True}, "overwrite=True is about runs in a folder"),
     ],
 )
 def test_wrong_arguments_are_one_line(options, complaint):

@@ -31,7 +31,9 @@ class TrackSettings(Checked):
         str | None,
         "MLflow's server or store; default: $MLFLOW_TRACKING_URI, else mlflow.db in the folder",
     ] = None
-    offline: Annotated[bool, "W&B: write files only, for `wandb sync` later, as with $WANDB_MODE=offline"] = False
+    offline: Annotated[
+        bool, "W&B: write files only, for `wandb sync` later, as with $WANDB_MODE=offline"
+    ] = False
 
     @property
     def trackers(self) -> tuple[Tracker, ...]:

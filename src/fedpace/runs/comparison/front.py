@@ -16,7 +16,7 @@ from fedpace.runs.comparison.grid import expand_grid
 from fedpace.runs.comparison.workers import Entry
 from fedpace.runs.config import Config
 from fedpace.runs.disk.lock import FolderLock
-from fedpace.runs.folder import RunFolder
+from fedpace.runs.folder import RunFolder, check_folder_given
 from fedpace.runs.own.classes import with_policies, with_policy
 from fedpace.runs.progress.choice import open_board
 from fedpace.runs.results.compared import ComparisonResult
@@ -58,6 +58,7 @@ def compare(
     result; device, resume, overwrite, progress: as in `simulate`. A run that fails leaves the others
     alone, and is in `failed` of the result.
     """
+    check_folder_given(out, resume, overwrite)
     settings = _with_policies(configs.load(config), policies)
     settings = replace(settings, own=replace(settings.own, task=task))
     check("jobs", jobs, Count)

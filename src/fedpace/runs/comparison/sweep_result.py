@@ -17,6 +17,7 @@ from fedpace.runs.comparison.sweep import run_sweep
 from fedpace.runs.comparison.sweep_plan import with_choice
 from fedpace.runs.comparison.workers import Entry
 from fedpace.runs.config import Config
+from fedpace.runs.folder import check_folder_given
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,6 +97,7 @@ def sweep(
     "value". out: folder for all of it, by default one that is gone afterwards; jobs, device,
     executor, resume, overwrite: as on the command line.
     """
+    check_folder_given(out, resume, overwrite)
     loaded = configs.load(config)
     if policies is not None:
         loaded = replace(loaded, compare=replace(loaded.compare, policies=tuple(policies)))

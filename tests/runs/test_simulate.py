@@ -280,6 +280,8 @@ def test_wrong_input_is_refused_before_anything_is_written(tmp_path, small, chan
         ({"policy": "json:loads"}, "no dataclass Settings"),
         ({"policy": "raising_module:X"}, "raising_module:X' cannot be imported: ZeroDivisionError"),
         ({"policy": "plain_module:NoPolicy"}, "is no policy"),
+        ({"policy": "plain_module:NoPolice"}, r"has no 'NoPolice' \(did you mean 'NoPolicy'\?\)"),
+        ({"policy": "plain_module:Else"}, "has no 'Else'; name what it defines"),
         ({"task": {"kind": "plain_module:NoPolicy"}}, "has no function build"),
     ],
 )

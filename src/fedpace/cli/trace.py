@@ -55,7 +55,7 @@ def trace(
         raise ConfigError(f"{file} cannot be written: {error.strerror}; give another --out") from error
     for word in found.words:
         shared.say(f"{word}.")
-    shared.say(f"{file}: {found.slices:,} slices; open it at {VIEWER}, or with any Perfetto")
+    shared.say(f"{file}: {found.slices:,} slices; open it at {VIEWER}")
 
 
 def _journal(run: Path) -> Path:

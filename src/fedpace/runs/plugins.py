@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoints, entry_points
 from typing import Any, Literal
 
 from fedpace.core.contract.places import place_of_error
-from fedpace.core.errors import ConfigError, FedpaceError, unknown
+from fedpace.core.errors import ConfigError, FedpaceError, nearest, unknown
 from fedpace.core.policy import Policy
 
 Group = Literal["policies", "tasks", "fleets"]
@@ -73,7 +73,8 @@ def import_path(path: str) -> Any:
     try:
         return getattr(module, attribute)
     except AttributeError:
-        raise ConfigError(f"module {module_name!r} has no {attribute!r}") from None
+        hint = nearest(attribute, vars(module)) or "; name what it defines, as my_module:MyClass"
+        raise ConfigError(f"module {module_name!r} has no {attribute!r}{hint}") from None
 
 
 def _guarded(name: str, load_it: Any) -> Any:

@@ -1,11 +1,9 @@
 """Regression of your own, tested by R2 and two errors, and what each policy does for slow phones."""
 
 import torch
-from rich.console import Console
 from torch import nn
 
 import fedpace
-from fedpace.report.table import compare_table
 
 torch.manual_seed(0)
 inputs = torch.randn(3000, 8)
@@ -35,7 +33,8 @@ config = {
     "evaluate": {"clients": True},  # also on a fifth of each client's samples, which is held out
     "stop": {"rounds": 40, "target": 0.95},  # of r2, the first of the metrics
 }
-results = {name: fedpace.simulate(config, task=task, policy=name) for name in ("timelyfl", "sync")}
-Console(width=100).print(compare_table({name: [one.summary] for name, one in results.items()}, [0.9]))
-for name, one in results.items():
-    print(f"{name:9} mean error below 1 after {one.time_to(1.0, 'mae'):.0f} virtual seconds")
+found = fedpace.compare(config, task=task, policies=["timelyfl", "sync"], seeds=1, jobs=1)
+print(found.table([0.9]))
+for name in found:
+    after_s = found[name][0].time_to(1.0, "mae")
+    print(f"{name:9} mean error below 1 after {after_s:.0f} virtual seconds")

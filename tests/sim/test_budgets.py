@@ -220,6 +220,7 @@ def test_what_was_given_out_when_the_run_ended_costs_nothing_and_what_was_begun_
     )
 
 
+@pytest.mark.filterwarnings("ignore::fedpace.core.errors.NothingHappened")  # it is soon spent
 def test_a_policy_can_have_a_budget_of_its_own():
     config = load(
         QUICK
@@ -318,6 +319,7 @@ def test_a_run_within_a_budget_resumes_as_if_nothing_had_happened_and_replays(tm
     replay(whole, kind(kind.Settings(), header.context))
 
 
+@pytest.mark.filterwarnings("ignore::fedpace.core.errors.NothingHappened")  # a little too little
 @pytest.mark.parametrize("policy", ["timelyfl", "fedbuff", "fedcompass"])
 def test_the_money_that_an_accuracy_takes_is_the_smallest_budget_that_gets_there(toy, policy):
     config = LEARN | {"policy": policy, "policies": {"fedcompass": {"q_min": 2, "q_max": 9}}}

@@ -18,6 +18,8 @@ from fedpace.runs import plugins
 from tests.sizes import sizes
 
 POLICIES = sorted(plugins.names("policies"))
+# A budget may be too small for one task.
+pytestmark = pytest.mark.filterwarnings("ignore::fedpace.core.errors.NothingHappened")
 
 
 def model():

@@ -127,7 +127,7 @@ def test_a_time_that_is_just_what_a_client_needs_is_that_clients_pace(slack):
     one.on(Timer(end, "round ends"), Cancel(2, 3, "late"), mean([1, 2]))
     found = timeline(one, slack=slack)
     assert cause(found) == (Cause.PACE, 1, end)
-    assert "just what client 1 needs, most of it for compute; 1 client was late" in explain_round(
+    assert "as long as client 1 needs, most of it for compute; 1 client was late" in explain_round(
         found.rounds, 0
     )
 

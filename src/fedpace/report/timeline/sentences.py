@@ -52,7 +52,7 @@ def _reason(rounds: RoundColumns, index: int) -> str:
             return f"because of a time that the policy set ({seconds})"
         case Cause.PACE:
             phase = Phase(rounds.phase[index]).text
-            return f"just what client {client} needs, most of it for {phase}"
+            return f"as long as client {client} needs, most of it for {phase}"
         case Cause.BUFFER:
             updates = f"to fill the buffer with {int(rounds.updates[index])} updates"
             phase = Phase(rounds.phase[index]).text

@@ -112,7 +112,7 @@ def test_a_client_that_stops_is_noticed_within_ten_seconds_by_default(build):
     silent = re.search(r"frozen has left: nothing was heard of it for ([\d.]+) s", server.log)
     assert silent is not None
     assert float(silent[1]) < 10
-    assert took_s < 30  # the same with time for a slow machine to tell us
+    assert took_s < 13  # the same with time for a slow machine to tell us
     assert run.rounds() > before + 10
     frozen.signal(signal.SIGCONT)
     run.wait_for(lambda: len(run.of(Joined)) == 4, "it does not come back")

@@ -66,6 +66,6 @@ def test_a_client_whose_certificate_is_revoked_is_cut_off_and_the_others_go_on(b
     before = run.rounds()
     run.reached(before + 3)
     run.stop(server)
-    assert took_s < 10  # it is less than a second where nothing else runs
+    assert took_s < 2
     assert "does not let us take part" in bad.log
     assert [one.task for one in run.of(Failed)] == [task]

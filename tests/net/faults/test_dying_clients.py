@@ -25,6 +25,15 @@ def test_a_client_is_killed_while_it_trains(build):
     assert all(len(one.tasks) == 2 for one in run.of(Aggregate))
 
 
+def kill_in_transfer(run, server, victim, way):
+    """End a client and its connection; its task fails, and the run goes on without it."""
+    victim.kill()
+    way.cut()
+    run.wait_for(lambda: run.of(Failed), "its task has not failed")
+    run.reached(run.rounds() + 3)
+    run.stop(server)
+
+
 def test_a_client_is_killed_in_the_middle_of_its_upload(build, proxy):
     run = build("fedbuff", 2, ON, SOON, wide=WIDE, k=1)
     server = run.serve()
@@ -36,12 +45,7 @@ def test_a_client_is_killed_in_the_middle_of_its_upload(build, proxy):
     way.stall_after("up", HALF)
     run.let_go("victim")
     run.wait_for(lambda: way.faults, "the upload has not begun")
-    victim.kill()
-    way.cut()
-    run.wait_for(lambda: run.of(Failed), "its task has not failed")
-    before = run.rounds()
-    run.reached(before + 3)
-    run.stop(server)
+    kill_in_transfer(run, server, victim, way)
     assert [one.task for one in run.of(Failed)] == [task]
     assert not list((run.out / "spool").glob(f"{task}.*"))
 
@@ -55,12 +59,7 @@ def test_a_client_is_killed_in_the_middle_of_its_download(build, proxy):
     run.client("other", step_s=0.05)
     run.wait_for(lambda: way.faults, "the download has not begun")
     task = run.given(number(run, "victim"))
-    victim.kill()
-    way.cut()
-    run.wait_for(lambda: run.of(Failed), "its task has not failed")
-    before = run.rounds()
-    run.reached(before + 3)
-    run.stop(server)
+    kill_in_transfer(run, server, victim, way)
     assert [one.task for one in run.of(Failed)] == [task]
     assert not begun(run, "victim", task)
 

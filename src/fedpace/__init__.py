@@ -83,9 +83,9 @@ def __getattr__(name: str) -> Any:
     if name == "metrics":
         return import_module("fedpace.metrics")
     if name == "__version__":
-        from importlib.metadata import version
+        from fedpace.core.installed.package import package_version
 
-        return version("fedpace")
+        return package_version()
     if name not in _HOMES:
         raise AttributeError(f"module 'fedpace' has no attribute {name!r}")
     module, _, there = _HOMES[name].partition(":")

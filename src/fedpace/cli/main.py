@@ -4,7 +4,6 @@ status | page | drain | expel | stop | keys` are for real networks.
 """
 
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -23,6 +22,7 @@ from fedpace.cli.sweep import sweep
 from fedpace.cli.trace import trace
 from fedpace.cli.watch import page, watch
 from fedpace.core.errors import FedpaceError
+from fedpace.core.installed.package import package_version
 from fedpace.runs.plugins import Group
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ app.command(cls=StatusCommand)(status)
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"fedpace {version('fedpace')}")
+        typer.echo(f"fedpace {package_version()}")
         raise typer.Exit
 
 

@@ -6,13 +6,13 @@ Wrong settings show here, before anything is written.
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
 from fedpace.core.contract.faults import make_policy
 from fedpace.core.errors import ConfigError
 from fedpace.core.evaluation.fairness import speed_groups
 from fedpace.core.evaluation.metric import MetricInfo, find_metric
+from fedpace.core.installed.package import package_version
 from fedpace.core.journal import Header
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import Context, Policy
@@ -257,4 +257,4 @@ def _header(
         "server": configs.plain(plan.server),
         "stop": configs.plain(plan.stop),
     }
-    return Header(plan.use, configs.plain(plan.settings), context, run, version("fedpace"))
+    return Header(plan.use, configs.plain(plan.settings), context, run, package_version())

@@ -5,11 +5,12 @@ import sys
 from dataclasses import is_dataclass
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 from fedpace.core.contract.places import place_of_error
 from fedpace.core.errors import ConfigError, FedpaceError, nearest, unknown
+from fedpace.core.installed.package import checkout_points
 from fedpace.core.policy import Policy
 
 Group = Literal["policies", "tasks", "fleets"]
@@ -47,14 +48,15 @@ def _installed(group: Group, name: str) -> Any:
     raise unknown(one, name, names(group))
 
 
-def _points(group: Group) -> EntryPoints:
+def _points(group: Group) -> tuple[EntryPoint, ...]:
     """Entry points of a group. They are read anew only where a folder of sys.path has changed."""
     return _read_points(group, tuple((folder, _changed_ns(folder)) for folder in sys.path))
 
 
 @lru_cache(maxsize=3)
-def _read_points(group: Group, _folders: tuple[tuple[str, int], ...]) -> EntryPoints:
-    return entry_points(group=f"fedpace.{group}")
+def _read_points(group: Group, _folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    name = f"fedpace.{group}"
+    return *entry_points(group=name), *checkout_points(name)
 
 
 def _changed_ns(folder: str) -> int:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from importlib.metadata import version
 from typing import Any, Self
 
 from fedpace.core.errors import ConfigError, needs_extra
+from fedpace.core.installed.package import package_version
 from fedpace.net.monitor.snapshot import RunSnapshot, RunWatch
 from fedpace.report.live.bounded import BoundedHttpServer, is_loopback
 
@@ -65,7 +65,7 @@ class WatchEndpoint:
     def show(self, watch: RunWatch, name: str, policy: str) -> None:
         """Tell of a run from now on."""
         self.latest = lambda: watch.latest
-        self.metrics = self._kind(self.latest, version("fedpace"), name, policy).text
+        self.metrics = self._kind(self.latest, package_version(), name, policy).text
 
     def close(self) -> None:
         self._http.shutdown()

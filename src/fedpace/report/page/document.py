@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from fedpace.core.evaluation.metric import MetricInfo
+from fedpace.core.installed.package import package_version
 from fedpace.core.journal import Header
 from fedpace.report.curves import metric_curve
 from fedpace.report.page.aims import aims_of
@@ -67,7 +67,7 @@ def page_data(
     clocks = sorted({run.clock for _, _, run in runs})
     return {
         "format": FORMAT,
-        "version": version("fedpace"),
+        "version": package_version(),
         "title": title or _name(headers) or next(iter(groups), "run"),
         "clock": " and ".join(clocks),
         "notes": [heading(groups), caption(groups)],

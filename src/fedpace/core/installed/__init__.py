@@ -1,0 +1,1 @@
+"""The package fedpace itself, as it is installed or checked out."""

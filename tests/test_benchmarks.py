@@ -3,8 +3,9 @@
 import shutil
 
 import pytest
-from benchmarks import gate, gpu_runs
+from benchmarks import gate
 from benchmarks.gate import Bound
+from benchmarks.gpu import journals
 
 import fedpace
 from fedpace.core.journal import JOURNAL, part_path
@@ -33,9 +34,9 @@ def test_a_gate_without_a_side_is_none():
 def test_tools_read_todays_journals(tmp_path):
     config = {"clients": 4, "policy": "sync", "stop": {"rounds": 2}}
     result = fedpace.simulate(config, out=tmp_path / "run")
-    told = gpu_runs.messages(tmp_path / "run")
-    assert gpu_runs.accuracies(told) == [value for _, value in result.accuracy]
-    assert gpu_runs.trained(tmp_path / "run") == 2 * 12_000  # all of the shipped samples, twice
+    told = journals.messages(tmp_path / "run")
+    assert journals.accuracies(told) == [value for _, value in result.accuracy]
+    assert journals.trained(tmp_path / "run") == 2 * 12_000  # all of the shipped samples, twice
     demo, live = load_tool("federation_demo"), tmp_path / "live" / JOURNAL
     assert demo.evaluations(live) == []
     live.parent.mkdir()

@@ -8,9 +8,8 @@ DOCS := $(VENV)-docs
 GPU_PYTHON ?= python3
 GPU_PACKAGES ?=
 GPU_WITHIN ?= 300
-GPU_OUT ?= build/gpu.json
 
-.PHONY: help setup demo federation-demo test test-nightly test-flower flower-check test-ray test-lora test-trackers test-kernels check lint bench bench-gpu proto docs dist check-dist clean
+.PHONY: help setup demo federation-demo test test-nightly test-flower flower-check test-ray test-lora test-trackers test-kernels test-gpu check lint bench bench-gpu proto docs dist check-dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -79,9 +78,12 @@ check: lint flower-check test ## what CI runs
 bench: $(STAMP) ## measure ratios; nothing here is a test
 	$(BIN)/python -m benchmarks
 
-# By the machine's own Python and torch, without an installation; GPU_PACKAGES: folders with what that Python lacks.
-bench-gpu: ## measure on a GPU, from a checkout: GPU_PYTHON, GPU_PACKAGES, GPU_WITHIN (seconds), GPU_OUT (a JSON file)
-	PYTHONPATH=src:.:$(GPU_PACKAGES) $(GPU_PYTHON) -m benchmarks.gpu --within $(GPU_WITHIN) --out $(GPU_OUT)
+# Both by the machine's own Python and torch, without an installation. GPU_PACKAGES: folders with what it lacks.
+test-gpu: ## the tests that need a GPU, from a checkout: GPU_PYTHON, GPU_PACKAGES, GPU_WITHIN (seconds)
+	PYTHONPATH=src:.:$(GPU_PACKAGES) $(GPU_PYTHON) tools/test_gpu.py --within $(GPU_WITHIN) --out build/test-gpu.json
+
+bench-gpu: ## measure on a GPU, from a checkout, into build/gpu.json: variables as for test-gpu
+	PYTHONPATH=src:.:$(GPU_PACKAGES) $(GPU_PYTHON) -m benchmarks.gpu --within $(GPU_WITHIN) --out build/gpu.json
 
 # An environment of its own: nothing else needs mkdocs. It reads the code without importing it.
 $(DOCS)/.installed: pyproject.toml constraints.txt

@@ -108,4 +108,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker("nightly")
+    _skip_without_gpu([item for item in items if item.get_closest_marker("gpu")])
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _skip_without_gpu(items):
+    """Skip tests that are marked `gpu` where there is none; whoever marks one has imported torch."""
+    if items and not sys.modules["torch"].cuda.is_available():
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU (make test-gpu)"))

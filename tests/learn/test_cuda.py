@@ -25,7 +25,7 @@ from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import normed, task
 from tests.learn.train.test_training import job, same
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+pytestmark = pytest.mark.gpu
 
 SEED = 7
 SGD = TrainSettings(lr=0.1, options={"momentum": 0.9, "weight_decay": 0.01})
@@ -283,7 +283,7 @@ def test_several_processes_share_a_gpu():
 def test_a_run_decides_the_same_on_every_device_and_learns_as_much(small, policy):
     small |= {"policy": policy, "stop": {"rounds": 25}}
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.filterwarnings("error", message=".* will be slow")
         on_cpu, on_gpu = (fedpace.simulate(small, device=device) for device in ("cpu", "cuda"))
     decided = [[m for m in run.journal if not isinstance(m, Evaluated)] for run in (on_cpu, on_gpu)]
     assert decided[0] == decided[1]

@@ -1,7 +1,6 @@
 """Inputs of every form on a GPU: in memory there, in files, and read by a dataset."""
 
 import pytest
-import torch
 
 from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks.stacked import StackedExecutor
@@ -11,7 +10,7 @@ from tests.learn.many.test_inputs import jobs
 from tests.learn.many.test_stacked import distance
 from tests.learn.samples import input_toys as toys
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+pytestmark = pytest.mark.gpu
 
 SETTINGS = TrainSettings(lr=0.1, batch_size=5)
 

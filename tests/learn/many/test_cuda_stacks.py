@@ -11,7 +11,7 @@ from tests.learn.many.test_stack_replay import every_depth
 from tests.learn.many.test_stacked import SIZES, images
 from tests.messages import changed_job
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+pytestmark = pytest.mark.gpu
 
 SGD = {"lr": 0.02, "options": {"momentum": 0.9, "weight_decay": 0.01}}
 ADAM = {"optimiser": "Adam", "lr": 0.003, "options": {"eps": 1e-3}}

@@ -16,8 +16,7 @@ from fedpace.learn.many.stacks.normalisation import StackedNormalisation as Norm
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 pytest.importorskip("triton", reason="needs triton, which comes with torch for CUDA")
-if not (INTERPRETED or torch.cuda.is_available()):
-    pytest.skip("needs a CUDA GPU, or TRITON_INTERPRET=1", allow_module_level=True)
+pytestmark = [] if INTERPRETED else pytest.mark.gpu
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 

@@ -11,7 +11,7 @@ from fedpace.core.errors import PeerError
 from tests.learn.server.aggregating import combine
 from tests.learn.server.test_combining_widths import LAYOUT, SLIMS, store, update
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+pytestmark = pytest.mark.gpu
 
 CUTS = {
     "layers": [{}, {"depth": 2}, {"depth": 4}],

@@ -101,19 +101,30 @@ def test_a_client_gets_the_same_bits_whoever_is_beside_it():
 @pytest.mark.parametrize(
     ("channels", "groups", "places"), [(6, 2, 25), (16, 8, 1024), (5, 5, 1), (3, 1, 49)]
 )
-def test_outputs_and_gradients_are_those_of_group_normalisation(channels, groups, places, dtype):
+@pytest.mark.parametrize("then", ["", "relu", "relu of more"])
+def test_outputs_and_gradients_are_those_of_group_normalisation(channels, groups, places, dtype, then):
     draw = torch.Generator().manual_seed(0)
     x = (3 + torch.randn(2, 3, channels, places, generator=draw)).to(DEVICE, dtype).requires_grad_()
     factors, shifts = (
         torch.randn(2, channels, generator=draw).to(DEVICE).requires_grad_() for _ in range(2)
     )
+    given = [x, factors, shifts]
+    if "more" in then:
+        given.append(torch.randn(x.shape, generator=draw).to(DEVICE).requires_grad_())
     slopes = torch.randn(x.shape, generator=draw).to(DEVICE)
-    plain = [one.detach().double().requires_grad_() for one in (x, factors, shifts)]
-    each = [group_norm(a, groups, b, c, 1e-3) for a, b, c in zip(*plain, strict=True)]
-    expected = with_gradients(torch.stack(each), plain, slopes.double())
-    found = Normalisations.apply(x, factors, shifts, groups, 1e-3)[0]
+    plain = [one.detach().double().requires_grad_() for one in given]
+    outputs = torch.stack(
+        [group_norm(a, groups, b, c, 1e-3) for a, b, c in zip(*plain[:3], strict=True)]
+    )
+    if "more" in then:
+        outputs = outputs + plain[3]
+    if "relu" in then:
+        outputs = outputs.relu()
+    expected = with_gradients(outputs, plain, slopes.double())
+    more = given[3] if "more" in then else None
+    found = Normalisations.apply(x, factors, shifts, more, groups, 1e-3, "relu" in then)[0]
     assert found.dtype == torch.float32
-    gradients = with_gradients(found, (x, factors, shifts), slopes)
+    gradients = with_gradients(found, given, slopes)
     # That of an image is rounded to the image's own type.
     assert away([*gradients[:1], *gradients[2:]], [*expected[:1], *expected[2:]]) < 1e-5
     assert away(gradients[1:2], expected[1:2]) < (1e-5 if dtype == torch.float32 else 1e-2)

@@ -6,14 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import conv2d, group_norm, pad
-from torch.nn.grad import conv2d_weight
+from torch.nn.functional import conv2d, group_norm
+from torch.nn.grad import conv2d_input, conv2d_weight
 
 from fedpace.learn.many import kernels as package
 from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks import plan as stack_plan
 from fedpace.learn.many.stacks.custom_kernels import StackKernels, usable
 from fedpace.learn.many.stacks.stacked import StackedExecutor
+from fedpace.learn.model.normalised import GroupNormReLU
 from tests.learn.many.test_stack_replay import distance, every_depth, trainer_of
 from tests.learn.many.test_stacked import images
 
@@ -26,15 +27,17 @@ class Slow:
 
     def convolve(self, x, weights, bias, stride, padding, size, exact):
         self.calls["convolve"] += 1
-        (top, left), (high, wide) = padding, weights.shape[3:]
-        below, beside = (
-            (count - 1) * stride + taps - at - side
-            for count, taps, at, side in zip(size, (high, wide), padding, x.shape[3:], strict=True)
-        )
-        padded = pad(x, (left, beside, top, below))
         biases = [None] * len(x) if bias is None else bias
-        each = zip(padded, weights, biases, strict=True)
-        return torch.stack([conv2d(*one, stride=stride) for one in each])
+        each = zip(x, weights, biases, strict=True)
+        found = torch.stack([conv2d(*one, stride=stride, padding=padding) for one in each])
+        assert found.shape[3:] == size
+        return found
+
+    def images_of(self, slopes, weights, stride, padding, size, exact):
+        self.calls["images_of"] += 1
+        shape = slopes.shape[1], weights.shape[2], *size
+        each = zip(weights, slopes, strict=True)
+        return torch.stack([conv2d_input(shape, a, b, stride, padding) for a, b in each])
 
     def weights_of(self, x, slopes, high, wide, stride, padding, exact):
         self.calls["weights_of"] += 1
@@ -42,15 +45,19 @@ class Slow:
         each = zip(x, slopes, strict=True)
         return torch.stack([conv2d_weight(a, shape, b, stride, padding) for a, b in each])
 
-    def normalise(self, x, factors, shifts, groups, eps):
+    def normalise(self, x, factors, shifts, groups, eps, relu, more):
         self.calls["normalise"] += 1
         each = [group_norm(a, groups, b, c, eps) for a, b, c in zip(x, factors, shifts, strict=True)]
         parts = x.unflatten(2, (groups, -1)).flatten(3)
         scales = (parts.var(3, correction=0) + eps).rsqrt()
-        return torch.stack(each), parts.mean(3), scales
+        found = torch.stack(each) if more is None else torch.stack(each) + more
+        self.calls["relu"] += relu
+        self.calls["more"] += more is not None
+        return found.relu() if relu else found, parts.mean(3), scales
 
-    def slopes_of(self, x, factors, means, scales, slopes):
+    def slopes_of(self, x, factors, means, scales, slopes, y, more):
         self.calls["slopes_of"] += 1
+        slopes = slopes if y is None else slopes * (y > 0)
         each = 1, 1, x.shape[2] // means.shape[2]
         levels, widths = (one.repeat_interleave(each[2], 2)[..., None] for one in (means, scales))
         values, inner = (x - levels) * widths, slopes * factors[:, None, :, None]
@@ -60,7 +67,8 @@ class Slow:
             return parts.repeat_interleave(each[2], 2)[..., None]
 
         found = (inner - mean(inner) - values * mean(inner * values)) * widths
-        return found, (slopes * values).sum((1, 3)), slopes.sum((1, 3))
+        added = slopes if more else None
+        return found, (slopes * values).sum((1, 3)), slopes.sum((1, 3)), added
 
 
 @pytest.fixture
@@ -92,13 +100,35 @@ class Strided(nn.Module):
         return self.head(self.fifth(x).flatten(1))
 
 
+class Residual(nn.Module):
+    """Normalisations that go on with ReLU, after something was added or not."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 6, 3), nn.Conv2d(6, 6, 3, padding=1)
+        self.norm1, self.norm2 = GroupNormReLU(2, 6, eps=0.1), GroupNormReLU(3, 6, eps=0.1)
+        self.head = nn.Linear(96, 3)
+
+    def forward(self, x):
+        x = self.norm1(self.first(x))
+        return self.head(self.norm2(self.second(x), x).flatten(1))
+
+
+def test_relu_is_part_of_a_normalisation(kernels):
+    trainer = trainer_of(replace(images(), model=Residual), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    assert kernels.calls["relu"] == kernels.calls["normalise"] == 2 * kernels.calls["more"] > 0
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
 @pytest.mark.parametrize("model", [None, Strided])
 def test_updates_are_those_of_training_one_by_one(kernels, model):
     made = images() if model is None else replace(images(), model=model)
     trainer = trainer_of(made, lr=0.02)
     work = every_depth(trainer)
     found = StackedExecutor(trainer).train(work)
-    assert set(kernels.calls) == {"convolve", "weights_of", "normalise", "slopes_of"}
+    assert all(kernels.calls[name] for name in ("convolve", "weights_of", "normalise", "slopes_of"))
     assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 

@@ -1,5 +1,7 @@
 """Convolutions: products of weights and patches, which are never written to memory.
 
+Images of few channels are taken here, places of a filter and channels in one; others tap by tap.
+
 Images are [clients, samples, channels, height, width], weights [clients, out, in, height, width], and
 all of them contiguous.
 """
@@ -9,8 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_SPAN = 4096
-"""Places of the output whose share of a weight's gradient is summed by one program."""
+from fedpace.learn.many.kernels import taps
+
+_MANY = 16
+"""Channels that fill a product's depth for each tap."""
 
 
 @triton.jit(do_not_specialize=["samples"])
@@ -130,10 +134,14 @@ def convolve(
 ) -> Tensor:
     """The convolution of each client, `size` high and wide. exact: without TF32."""
     clients, samples, channels, height, width = x.shape
+    if channels >= _MANY:
+        return taps.convolve(
+            x, weights, bias, stride, 1, padding, size, exact, False, _blocks(channels)
+        )
     out, high, wide = weights.shape[1], *weights.shape[3:]
     found = x.new_empty((clients, samples, out, *size))
     # Triton 3.6 makes wrong code of more numbers of a patch at a time where images are 16 wide.
-    block_o, block_m, block_k = _block(out), 128, 16
+    block_o, block_m, block_k = taps.block_of(out), 128, 16
     places = samples * size[0] * size[1]
     _convolve[triton.cdiv(places, block_m), triton.cdiv(out, block_o), clients](
         x,
@@ -151,7 +159,7 @@ def convolve(
         stride,
         *padding,
         bias is not None,
-        _precision(exact),
+        taps.precision_of(exact),
         block_o,
         block_m,
         block_k,
@@ -161,16 +169,33 @@ def convolve(
     return found
 
 
+def images_of(
+    slopes: Tensor,
+    weights: Tensor,
+    stride: int,
+    padding: tuple[int, int],
+    size: tuple[int, int],
+    exact: bool,
+) -> Tensor:
+    """Gradients of the images, `size` high and wide; `slopes` are those of what `convolve` gives."""
+    (high, wide), (top, left) = weights.shape[3:], padding
+    rest, blocks = (high - 1 - top, wide - 1 - left), _blocks(slopes.shape[2])
+    return taps.convolve(slopes, weights, None, 1, stride, rest, size, exact, True, blocks)
+
+
 def weights_of(
     x: Tensor, slopes: Tensor, high: int, wide: int, stride: int, padding: tuple[int, int], exact: bool
 ) -> Tensor:
     """Gradients of the weights, where `slopes` are those of what `convolve` gives."""
     clients, samples, channels, height, width = x.shape
+    if channels >= _MANY:
+        blocks = taps.Blocks(64, beside=3 if wide == 3 else 1)
+        return taps.weights_of(x, slopes, (high, wide), stride, padding, exact, blocks)
     out, *size = slopes.shape[2:]
     block_m, block_k = (32, 64) if exact and channels * high * wide > 32 else (64, 32)
-    block_o = _block(out)
+    block_o = taps.block_of(out)
     places = samples * size[0] * size[1]
-    span = min(triton.cdiv(places, block_m) * block_m, _SPAN)
+    span = min(triton.cdiv(places, block_m) * block_m, taps.SPAN)
     spans = triton.cdiv(places, span)
     found = torch.empty(
         (clients, spans, out, channels, high, wide), dtype=torch.float32, device=x.device
@@ -191,7 +216,7 @@ def weights_of(
         *size,
         stride,
         *padding,
-        _precision(exact),
+        taps.precision_of(exact),
         span,
         block_o,
         block_m,
@@ -202,11 +227,5 @@ def weights_of(
     return found.sum(1) if spans > 1 else found[:, 0]
 
 
-def _block(out: int) -> int:
-    """Channels of the output that a program computes; products take 16 at the least."""
-    return min(max(triton.next_power_of_2(out), 16), 64)
-
-
-def _precision(exact: bool) -> str:
-    """Three products of TF32 have float32's precision, and tensor cores for it."""
-    return "tf32x3" if exact else "tf32"
+def _blocks(channels: int) -> taps.Blocks:
+    return taps.Blocks()

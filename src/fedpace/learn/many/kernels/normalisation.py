@@ -1,7 +1,8 @@
 """Group normalisation: a program for each group of a sample's channels, which holds all of it.
 
 Images are [clients, samples, channels, places], factors and shifts [clients, channels], and all of them
-contiguous.
+contiguous. Where a model goes on with ReLU, after it has added other images or not, that is done while
+the numbers are at hand.
 """
 
 import torch
@@ -15,6 +16,7 @@ def _normalise(
     x,
     factors,
     shifts,
+    more,
     y,
     means,
     scales,
@@ -22,6 +24,8 @@ def _normalise(
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
     PLACES: tl.constexpr,
+    RELU: tl.constexpr,
+    MORE: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
@@ -37,7 +41,12 @@ def _normalise(
     of = (client * GROUPS + tl.program_id(0) % GROUPS) * CHANNELS + c
     factor = tl.load(factors + of, mask=c < CHANNELS, other=0.0)
     shift = tl.load(shifts + of, mask=c < CHANNELS, other=0.0)
-    tl.store(y + at, values * scale * factor[:, None] + shift[:, None], mask=here)
+    values = values * scale * factor[:, None] + shift[:, None]
+    if MORE:
+        values += tl.load(more + at, mask=here, other=0.0)
+    if RELU:
+        values = tl.maximum(values, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(y + at, values, mask=here)
     tl.store(means + number, mean)
     tl.store(scales + number, scale)
 
@@ -48,13 +57,17 @@ def _slopes_of(
     factors,
     means,
     scales,
+    y,
     slopes,
     of_x,
     of_factors,
     of_shifts,
+    of_more,
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
     PLACES: tl.constexpr,
+    RELU: tl.constexpr,
+    MORE: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
@@ -65,6 +78,10 @@ def _slopes_of(
     at = number * (CHANNELS * PLACES) + c[:, None] * PLACES + p[None, :]
     mean, scale = tl.load(means + number), tl.load(scales + number)
     slope = tl.load(slopes + at, mask=here, other=0.0)
+    if RELU:
+        slope = tl.where(tl.load(y + at, mask=here, other=0.0) <= 0, 0.0, slope)
+    if MORE:
+        tl.store(of_more + at, slope, mask=here)
     values = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
     values = tl.where(here, (values - mean) * scale, 0.0)
     tl.store(of_factors + number * CHANNELS + c, tl.sum(slope * values, 1), mask=c < CHANNELS)
@@ -80,32 +97,73 @@ def _slopes_of(
 
 
 def normalise(
-    x: Tensor, factors: Tensor, shifts: Tensor, groups: int, eps: float
+    x: Tensor,
+    factors: Tensor,
+    shifts: Tensor,
+    groups: int,
+    eps: float,
+    relu: bool = False,
+    more: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalised numbers, in float32, and the mean and the scale of every group."""
+    """Normalised numbers, in float32, and the mean and the scale of every group.
+
+    more: added to what is normalised, before ReLU.
+    """
     clients, samples = x.shape[:2]
     found = torch.empty(x.shape, dtype=torch.float32, device=x.device)
     means = torch.empty((clients, samples, groups), dtype=torch.float32, device=x.device)
     scales = torch.empty_like(means)
     _normalise[samples * groups, clients](
-        x, factors, shifts, found, means, scales, eps, **_blocks(x, groups)
+        x,
+        factors,
+        shifts,
+        x if more is None else more,
+        found,
+        means,
+        scales,
+        eps,
+        RELU=relu,
+        MORE=more is not None,
+        **_blocks(x, groups),
     )
     return found, means, scales
 
 
 def slopes_of(
-    x: Tensor, factors: Tensor, means: Tensor, scales: Tensor, slopes: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of images, factors and shifts, where `slopes` are those of what `normalise` gives."""
+    x: Tensor,
+    factors: Tensor,
+    means: Tensor,
+    scales: Tensor,
+    slopes: Tensor,
+    y: Tensor | None = None,
+    more: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Gradients of images, factors, shifts and `more`; `slopes` are those of what `normalise` gives.
+
+    y: what it gave, where that went through ReLU; more: whether something was added.
+    """
     clients, samples, groups = means.shape
     found = torch.empty_like(x)
     shape = clients, samples, x.shape[2]
     of_factors = torch.empty(shape, dtype=torch.float32, device=x.device)
     of_shifts = torch.empty_like(of_factors)
+    of_more = torch.empty_like(slopes) if more else None
     _slopes_of[samples * groups, clients](
-        x, factors, means, scales, slopes, found, of_factors, of_shifts, **_blocks(x, groups)
+        x,
+        factors,
+        means,
+        scales,
+        slopes if y is None else y,
+        slopes,
+        found,
+        of_factors,
+        of_shifts,
+        slopes if of_more is None else of_more,
+        RELU=y is not None,
+        MORE=more,
+        **_blocks(x, groups),
     )
-    return found, of_factors.sum(1), of_shifts.sum(1)
+    return found, of_factors.sum(1), of_shifts.sum(1), of_more
 
 
 def _blocks(x: Tensor, groups: int) -> dict[str, int]:

@@ -47,9 +47,12 @@ class StackedConvolution(Function):
         padding: tuple[int, int],
         exact: bool,
     ) -> Tensor:
+        from fedpace.learn.many.kernels import convolution
+
         sides = zip(x.shape[3:], weights.shape[3:], padding, strict=True)
         height, width = ((side + 2 * more - high) // stride + 1 for side, high, more in sides)
-        return _convolve(x, weights, bias, stride, padding, (height, width), exact)
+        whole = x.contiguous(), weights.contiguous(), None if bias is None else bias.contiguous()
+        return convolution.convolve(*whole, stride, padding, (height, width), exact)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -62,16 +65,14 @@ class StackedConvolution(Function):
         from fedpace.learn.many.kernels import convolution
 
         (x, weights), (stride, padding, exact) = ctx.saved_tensors, ctx.how
-        (high, wide), (height, width) = weights.shape[3:], x.shape[3:]
         found: list[Tensor | None] = [None, None, None]
+        slopes = slopes.contiguous()
         if ctx.needs_input_grad[0]:
-            turned = weights.transpose(1, 2).flip(-1, -2)
-            rest = high - 1 - padding[0], wide - 1 - padding[1]
-            apart = _apart(slopes, stride)
-            found[0] = _convolve(apart, turned, None, 1, rest, (height, width), exact)
+            whole = slopes, weights.contiguous()
+            found[0] = convolution.images_of(*whole, stride, padding, x.shape[3:], exact)
         if ctx.needs_input_grad[1]:
-            whole = x.contiguous(), slopes.contiguous()
-            slope = convolution.weights_of(*whole, high, wide, stride, padding, exact)
+            high, wide = weights.shape[3:]
+            slope = convolution.weights_of(x.contiguous(), slopes, high, wide, stride, padding, exact)
             found[1] = slope.to(x.dtype)
         if ctx.biased and ctx.needs_input_grad[2]:
             found[2] = slopes.sum((1, 3, 4))
@@ -79,33 +80,6 @@ class StackedConvolution(Function):
 
 
 _of_one = in_stack(StackedConvolution.apply, 3)
-
-
-def _apart(slopes: Tensor, stride: int) -> Tensor:
-    """Put zeros between gradients, as if the convolution had gone in steps of 1."""
-    if stride == 1:
-        return slopes
-    height, width = ((side - 1) * stride + 1 for side in slopes.shape[3:])
-    found = slopes.new_zeros((*slopes.shape[:3], height, width))
-    found[..., ::stride, ::stride] = slopes
-    return found
-
-
-def _convolve(
-    x: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    stride: int,
-    padding: tuple[int, int],
-    size: tuple[int, int],
-    exact: bool,
-) -> Tensor:
-    from fedpace.learn.many.kernels import convolution
-
-    bias = None if bias is None else bias.contiguous()
-    return convolution.convolve(
-        x.contiguous(), weights.contiguous(), bias, stride, padding, size, exact
-    )
 
 
 def _pair(value: Any) -> tuple[int, int]:

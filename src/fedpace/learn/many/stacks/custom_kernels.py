@@ -14,10 +14,12 @@ from torch.overrides import TorchFunctionMode
 from fedpace.learn.device import at_work
 from fedpace.learn.many.stacks import convolutions as stack_convolutions
 from fedpace.learn.many.stacks import normalisation as stack_normalisation
+from fedpace.learn.model.normalised import group_norm_relu
 
 _OURS: dict[Any, Callable[..., Tensor | None]] = {
     torch.conv2d: stack_convolutions.convolve,
     group_norm: stack_normalisation.normalise,
+    group_norm_relu: stack_normalisation.normalise_for_relu,
 }
 """Instead of which functions."""
 

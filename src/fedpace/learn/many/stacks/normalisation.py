@@ -24,13 +24,40 @@ def normalise(
     eps: float = 1e-5,
 ) -> Tensor | None:
     """Compute torch's group_norm by our kernels, within vmap; None where they cannot do it."""
+    return _computed(x, num_groups, weight, bias, eps, False, None)
+
+
+def normalise_for_relu(
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    more: Tensor | None = None,
+) -> Tensor | None:
+    """Compute group_norm_relu likewise."""
+    if more is not None and (more.dtype != torch.float32 or more.shape != x.shape):
+        return None
+    return _computed(x, num_groups, weight, bias, eps, True, more)
+
+
+def _computed(
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    relu: bool,
+    more: Tensor | None,
+) -> Tensor | None:
     if weight is None or bias is None or x.ndim < 3 or x.shape[1] % num_groups:
         return None
     room = _power_of_2(x.shape[1] // num_groups) * _power_of_2(math.prod(x.shape[2:]))
     kinds = x.dtype in (torch.float32, torch.bfloat16) and weight.dtype == torch.float32
     if not (kinds and 0 < room <= _MOST):
         return None
-    return _of_one(x.flatten(2), weight, bias, num_groups, eps).view(x.shape)
+    more = None if more is None else more.flatten(2)
+    return _of_one(x.flatten(2), weight, bias, more, num_groups, eps, relu).view(x.shape)
 
 
 def _power_of_2(number: int) -> int:
@@ -42,26 +69,36 @@ class StackedNormalisation(Function):
 
     @staticmethod
     def forward(
-        x: Tensor, factors: Tensor, shifts: Tensor, groups: int, eps: float
+        x: Tensor,
+        factors: Tensor,
+        shifts: Tensor,
+        more: Tensor | None,
+        groups: int,
+        eps: float,
+        relu: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         from fedpace.learn.many.kernels import normalisation
 
         whole = x.contiguous(), factors.contiguous(), shifts.contiguous()
-        return normalisation.normalise(*whole, groups, eps)
+        more = None if more is None else more.contiguous()
+        return normalisation.normalise(*whole, groups, eps, relu, more)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, factors, *_ = inputs
-        _, means, scales = output
+        x, factors, _, more, *_, relu = inputs
+        found, means, scales = output
         ctx.mark_non_differentiable(means, scales)
-        ctx.save_for_backward(x, factors, means, scales)
+        ctx.save_for_backward(x, factors, means, scales, *([found] if relu else []))
+        ctx.more = more is not None
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor, *_: Any) -> tuple[Any, ...]:
         from fedpace.learn.many.kernels import normalisation
 
-        whole = [one.contiguous() for one in (*ctx.saved_tensors, slopes)]
-        return *normalisation.slopes_of(*whole), None, None
+        x, factors, means, scales, *found = (one.contiguous() for one in ctx.saved_tensors)
+        y = found[0] if found else None
+        given = x, factors, means, scales, slopes.contiguous(), y, ctx.more
+        return *normalisation.slopes_of(*given), None, None, None
 
 
 def _together(*given: Any) -> Tensor:
@@ -69,4 +106,4 @@ def _together(*given: Any) -> Tensor:
     return found
 
 
-_of_one = in_stack(_together, 3)
+_of_one = in_stack(_together, 4)

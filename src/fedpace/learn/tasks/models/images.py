@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.nn.init import kaiming_normal_, zeros_
 
 from fedpace.core.errors import ConfigError, unknown
+from fedpace.learn.model.normalised import GroupNormReLU
 from fedpace.learn.tasks.svm import SquaredSvm
 
 Side = tuple[int, int]
@@ -121,7 +122,7 @@ class _Block(nn.Module):
     """Two convolutions around a shortcut (He et al. 2016).
 
     Where channels grow, the shortcut is filled up with zeros (option A), or goes through a 1x1
-    convolution and a normalisation (`project`, option B).
+    convolution and a normalisation (`project`, option B). A normalisation may do what ReLU does.
     """
 
     def __init__(
@@ -140,14 +141,20 @@ class _Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        out = functional.relu(self.norm1(self.conv1(x)))
-        out = self.norm2(self.conv2(out))
-        more = out.shape[1] - x.shape[1]
+        if isinstance(self.norm1, GroupNormReLU):
+            out = self.conv2(self.norm1(self.conv1(x)))
+            return self.norm2(out, self._around(x, out))  # type: ignore[no-any-return]
+        out = self.norm2(self.conv2(functional.relu(self.norm1(self.conv1(x)))))
+        return functional.relu(out + self._around(x, out))
+
+    def _around(self, x: Tensor, out: Tensor) -> Tensor:
+        """What the shortcut gives, to be added to `out`."""
         if self.shortcut is not None:
-            x = self.shortcut(x)
-        elif more:
-            x = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, more))
-        return functional.relu(out + x)
+            return self.shortcut(x)  # type: ignore[no-any-return]
+        more = out.shape[1] - x.shape[1]
+        if not more:
+            return x
+        return functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, more))
 
 
 def resnet20(
@@ -172,10 +179,11 @@ def _resnet(
 ) -> nn.Module:
     """One block for each of `widths`; where it doubles, the image is halved."""
     sides = zip((widths[0], *widths), widths, strict=False)
+    first = norm(widths[0])
     return _for_relu(
         nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False),
-        norm(widths[0]),
-        nn.ReLU(),
+        first,
+        nn.Identity() if isinstance(first, GroupNormReLU) else nn.ReLU(),
         *(_Block(inside, outside, norm, project) for inside, outside in sides),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
@@ -237,7 +245,7 @@ def build_model(name: str, in_channels: int, classes: int, side: Side | None = N
         "mnist-cnn": mnist_cnn,
         "lrn-cnn": partial(lrn_cnn, **sized),
         "resnet20": resnet20,
-        "resnet20-gn": partial(resnet20, norm=partial(nn.GroupNorm, 8)),
+        "resnet20-gn": partial(resnet20, norm=partial(GroupNormReLU, 8)),
         "resnet18": resnet18,
         "vgg11": partial(vgg11, **sized),
         "vgg11-bn": partial(vgg11, batch_norm=True, **sized),

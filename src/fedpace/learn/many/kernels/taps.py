@@ -1,0 +1,300 @@
+"""Convolutions tap by tap: a product of weights and shifted images for each place of a filter.
+
+For images of many channels. Which places are outside an image is found once for all channels; where
+channels and taps are mixed (`convolution`) most instructions are about that.
+
+Images are [clients, samples, channels, height, width], weights [clients, out, in, height, width], and
+all of them contiguous.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+SPAN = 4096
+"""Places of the output whose share of a weight's gradient is summed by one program."""
+
+
+@triton.jit(do_not_specialize=["samples"])
+def _convolve(
+    x,
+    w,
+    bias,
+    y,
+    samples,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    OUT: tl.constexpr,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+    OH: tl.constexpr,
+    OW: tl.constexpr,
+    STRIDE: tl.constexpr,
+    APART: tl.constexpr,
+    TOP: tl.constexpr,
+    LEFT: tl.constexpr,
+    TURNED: tl.constexpr,
+    BIASED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    SWAPPED: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    TAPS: tl.constexpr = HIGH * WIDE
+    CHUNKS: tl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
+    client = tl.program_id(2).to(tl.int64)
+    x += client * samples * (C * H * W)
+    w += client * (OUT * C * TAPS)
+    y += client * samples * (OUT * OH * OW)
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    here = m < samples * (OH * OW)
+    sample, place = m // (OH * OW), m % (OH * OW)
+    row, column = place // OW * STRIDE - TOP, place % OW * STRIDE - LEFT
+    o = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
+    if SWAPPED:
+        total = tl.zeros((BLOCK_M, BLOCK_O), tl.float32)
+    else:
+        total = tl.zeros((BLOCK_O, BLOCK_M), tl.float32)
+    for step in range(TAPS * CHUNKS):
+        tap = step // CHUNKS
+        c = step % CHUNKS * BLOCK_K + tl.arange(0, BLOCK_K)
+        r, q = row + tap // WIDE, column + tap % WIDE
+        inside = here & (r >= 0) & (q >= 0)
+        if APART > 1:
+            inside = inside & (r % APART == 0) & (q % APART == 0)
+            r, q = r // APART, q // APART
+        inside = inside & (r < H) & (q < W)
+        at = sample * (C * H * W) + r * W + q
+        if TURNED:
+            of_o, of_c = o * TAPS + (TAPS - 1 - tap), c * (OUT * TAPS)
+        else:
+            of_o, of_c = o * (C * TAPS) + tap, c * TAPS
+        if SWAPPED:
+            weights = tl.load(
+                w + of_c[:, None] + of_o[None, :], mask=(c[:, None] < C) & (o[None, :] < OUT), other=0.0
+            )
+            patches = tl.load(
+                x + at[:, None] + (c * (H * W))[None, :],
+                mask=inside[:, None] & (c[None, :] < C),
+                other=0.0,
+            )
+            total = tl.dot(patches, weights, total, input_precision=PRECISION)
+        else:
+            weights = tl.load(
+                w + of_o[:, None] + of_c[None, :], mask=(o[:, None] < OUT) & (c[None, :] < C), other=0.0
+            )
+            patches = tl.load(
+                x + at[None, :] + (c * (H * W))[:, None],
+                mask=inside[None, :] & (c[:, None] < C),
+                other=0.0,
+            )
+            total = tl.dot(weights, patches, total, input_precision=PRECISION)
+    if BIASED:
+        more = tl.load(bias + client * OUT + o, mask=o < OUT, other=0.0).to(tl.float32)
+        total += more[None, :] if SWAPPED else more[:, None]
+    to_m, to_o = sample * (OUT * OH * OW) + place, o * (OH * OW)
+    if SWAPPED:
+        tl.store(
+            y + to_m[:, None] + to_o[None, :],
+            total.to(y.dtype.element_ty),
+            mask=here[:, None] & (o[None, :] < OUT),
+        )
+    else:
+        tl.store(
+            y + to_m[None, :] + to_o[:, None],
+            total.to(y.dtype.element_ty),
+            mask=here[None, :] & (o[:, None] < OUT),
+        )
+
+
+@triton.jit(do_not_specialize=["samples"])
+def _weights_of(
+    x,
+    slopes,
+    found,
+    samples,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    OUT: tl.constexpr,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+    OH: tl.constexpr,
+    OW: tl.constexpr,
+    STRIDE: tl.constexpr,
+    TOP: tl.constexpr,
+    LEFT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    SPAN: tl.constexpr,
+    BESIDE: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    TAPS: tl.constexpr = HIGH * WIDE
+    CHUNKS: tl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
+    places = samples * (OH * OW)
+    spans = tl.cdiv(places, SPAN)
+    client, span = tl.program_id(2) // spans, tl.program_id(2) % spans
+    x += client.to(tl.int64) * samples * (C * H * W)
+    slopes += client.to(tl.int64) * samples * (OUT * OH * OW)
+    found += tl.program_id(2).to(tl.int64) * (OUT * C * TAPS)
+    o = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
+    c = tl.program_id(0) % CHUNKS * BLOCK_K + tl.arange(0, BLOCK_K)
+    tap = tl.program_id(0) // CHUNKS * BESIDE
+    total = tl.zeros((BLOCK_O, BLOCK_K), tl.float32)
+    second = tl.zeros((BLOCK_O, BLOCK_K), tl.float32)
+    third = tl.zeros((BLOCK_O, BLOCK_K), tl.float32)
+    for first in range(0, SPAN, BLOCK_M):
+        m = span * SPAN + first + tl.arange(0, BLOCK_M)
+        here = m < places
+        sample, place = m // (OH * OW), m % (OH * OW)
+        to = sample * (OUT * OH * OW) + place
+        slope = tl.load(
+            slopes + to[None, :] + (o * (OH * OW))[:, None],
+            mask=here[None, :] & (o[:, None] < OUT),
+            other=0.0,
+        )
+        r = place // OW * STRIDE - TOP + tap // WIDE
+        q = place % OW * STRIDE - LEFT + tap % WIDE
+        here = here & (r >= 0) & (r < H)
+        at = x + (sample * (C * H * W) + r * W + q)[None, :] + (c * (H * W))[:, None]
+        some = c[:, None] < C
+        patches = tl.load(at, mask=(here & (q >= 0) & (q < W))[None, :] & some, other=0.0)
+        total = tl.dot(slope, tl.trans(patches), total, input_precision=PRECISION)
+        if BESIDE == 3:
+            patches = tl.load(at + 1, mask=(here & (q >= -1) & (q < W - 1))[None, :] & some, other=0.0)
+            second = tl.dot(slope, tl.trans(patches), second, input_precision=PRECISION)
+            patches = tl.load(at + 2, mask=(here & (q >= -2) & (q < W - 2))[None, :] & some, other=0.0)
+            third = tl.dot(slope, tl.trans(patches), third, input_precision=PRECISION)
+    into = found + o[:, None] * (C * TAPS) + (c * TAPS)[None, :] + tap
+    kept = (o[:, None] < OUT) & (c[None, :] < C)
+    tl.store(into, total, mask=kept)
+    if BESIDE == 3:
+        tl.store(into + 1, second, mask=kept)
+        tl.store(into + 2, third, mask=kept)
+
+
+class Blocks(NamedTuple):
+    """What a program computes: places and channels at a time, by how many warps and stages.
+
+    swapped: places are the rows of products, and not their columns; beside: taps of a filter's row.
+    """
+
+    places: int = 256
+    channels: int = 16
+    warps: int = 4
+    stages: int = 3
+    swapped: bool = True
+    beside: int = 1
+
+
+def convolve(
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    stride: int,
+    apart: int,
+    padding: tuple[int, int],
+    size: tuple[int, int],
+    exact: bool,
+    turned: bool,
+    blocks: Blocks,
+) -> Tensor:
+    """The convolution of each client, `size` high and wide. exact: without TF32.
+
+    turned: it goes back from outputs to images, by the weights that led to them; apart: the stride that
+    led to them.
+    """
+    clients, samples, channels, height, width = x.shape
+    out, high, wide = weights.shape[2 if turned else 1], *weights.shape[3:]
+    found = x.new_empty((clients, samples, out, *size))
+    places, block_o = samples * size[0] * size[1], block_of(out)
+    _convolve[triton.cdiv(places, blocks.places), triton.cdiv(out, block_o), clients](
+        x,
+        weights,
+        x if bias is None else bias,
+        found,
+        samples,
+        channels,
+        height,
+        width,
+        out,
+        high,
+        wide,
+        *size,
+        stride,
+        apart,
+        *padding,
+        turned,
+        bias is not None,
+        precision_of(exact),
+        blocks.swapped,
+        block_o,
+        blocks.places,
+        blocks.channels,
+        num_warps=blocks.warps,
+        num_stages=blocks.stages,
+    )
+    return found
+
+
+def weights_of(
+    x: Tensor,
+    slopes: Tensor,
+    sides: tuple[int, int],
+    stride: int,
+    padding: tuple[int, int],
+    exact: bool,
+    blocks: Blocks,
+    span: int = SPAN,
+) -> Tensor:
+    """Gradients of the weights, `sides` high and wide, where `slopes` are those of the outputs."""
+    clients, samples, channels, height, width = x.shape
+    out, *size = slopes.shape[2:]
+    places, block_o = samples * size[0] * size[1], block_of(out)
+    span = min(triton.cdiv(places, blocks.places) * blocks.places, span)
+    spans = triton.cdiv(places, span)
+    found = torch.empty((clients, spans, out, channels, *sides), dtype=torch.float32, device=x.device)
+    _weights_of[
+        sides[0] * sides[1] // blocks.beside * triton.cdiv(channels, blocks.channels),
+        triton.cdiv(out, block_o),
+        clients * spans,
+    ](
+        x,
+        slopes,
+        found,
+        samples,
+        channels,
+        height,
+        width,
+        out,
+        *sides,
+        *size,
+        stride,
+        *padding,
+        precision_of(exact),
+        span,
+        blocks.beside,
+        block_o,
+        blocks.places,
+        blocks.channels,
+        num_warps=blocks.warps,
+        num_stages=blocks.stages,
+    )
+    return found.sum(1) if spans > 1 else found[:, 0]
+
+
+def block_of(out: int) -> int:
+    """Channels of the output that a program computes; products take 16 at the least."""
+    return min(max(triton.next_power_of_2(out), 16), 64)
+
+
+def precision_of(exact: bool) -> str:
+    """Three products of TF32 have float32's precision, and tensor cores for it."""
+    return "tf32x3" if exact else "tf32"

@@ -40,6 +40,7 @@ class Store:
         self.updates.pop(task, None)
 
     def aggregate(self, command, bases):
+        self.used.append(command.tasks)
         self.bases.append([float(base.params) for base in bases])
         for task in command.tasks:
             del self.updates[task]

@@ -362,6 +362,36 @@ def test_what_was_trained_here_and_is_not_finite_diverges_when_it_is_used(traine
     store.check_converge((1, 2))
 
 
+@pytest.mark.parametrize("kind", ["params", "buffers"])
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_an_aggregation_names_the_update_that_is_not_finite(trainer, kind, bad, weight):
+    store, before = make(trainer), trainer.initial()
+    good = update(trainer, 1, 5)
+    vector = getattr(good, kind).clone()
+    vector[3] = bad
+    store.put(1, good, trained_here=True)
+    store.put(2, changed(good, **{kind: vector}), trained_here=True)
+    store.put(3, changed(good, params=-good.params), trained_here=True)
+    with pytest.raises(Diverged, match=rf"task 2 has {kind} that are not finite"):
+        store.aggregate(Aggregate((1, 2, 3), (2.0, weight, 1.0)))
+    assert store.weights() is before
+    store.discard(2)
+    store.aggregate(Aggregate((1, 3), (2.0, 1.0)))
+    assert store.weights() is not before
+
+
+def test_updates_whose_numbers_are_large_are_used(trainer):
+    store, good = make(trainer), update(trainer, 1, 5)
+    huge = torch.full_like(good.params, 3e38)
+    huge[::2] *= -1
+    store.put(1, changed(good, params=huge), trained_here=True)
+    store.put(2, changed(good, params=-huge), trained_here=True)
+    store.check_converge((1, 2))
+    store.aggregate(Aggregate((1, 2), (1.0, 1.0)))
+    assert torch.equal(store.weights().params, trainer.initial().params)
+
+
 def test_a_step_to_numbers_that_are_not_finite_diverges_and_the_last_good_weights_stay(trainer):
     store = make(trainer)
     good, before = update(trainer, 1, 5), store.weights()

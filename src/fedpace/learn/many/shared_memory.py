@@ -223,10 +223,14 @@ def _attached_array(name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray
 
 def _write(block: SharedMemory, at: int, vectors: Sequence[Tensor]) -> None:
     for vector in vectors:
+        if not vector.numel():
+            continue
         array = vector.detach().cpu().numpy()
         np.ndarray(array.shape, array.dtype, block.buf, at)[...] = array
         at += array.nbytes
 
 
 def _copy(block: SharedMemory, at: int, length: int, dtype: Any) -> Tensor:
+    if not length:
+        return torch.from_numpy(np.empty(0, dtype))
     return torch.from_numpy(np.ndarray(length, dtype, block.buf, at).copy())

@@ -6,7 +6,7 @@ has trained is no stranger's: where its numbers are not finite the run has diver
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass
 
 import torch
@@ -73,9 +73,9 @@ def check_shapes(task: int, update: Update, cut_layout: Layout) -> None:
     cut_layout: of the thinner model where the update has a width.
     """
     start, end = cut_layout.start(update.depth), cut_layout.start(0)
-    for kind, dtype in _TYPES.items():
-        vector: Tensor = getattr(update, kind)
-        size = getattr(end, kind) - getattr(start, kind)
+    vectors = (update.params, update.buffers, update.counters)
+    for (kind, dtype), vector, first, last in zip(_TYPES.items(), vectors, start, end, strict=True):
+        size = last - first
         if vector.shape != (size,) or vector.dtype != dtype:
             width = f" and width {update.width:g}" if update.width else ""
             raise PeerError(
@@ -154,9 +154,18 @@ def check_measured(task: int, update: Update) -> None:
 
 def is_finite(vector: Tensor) -> bool:
     """Tell if all numbers are finite; a finite sum says so in one pass and without a copy."""
-    if not len(vector) or math.isfinite(float(vector.sum())):
+    if not vector.numel() or math.isfinite(float(vector.sum())):
         return True
     return bool(torch.isfinite(vector).all())
+
+
+def are_finite(vectors: Iterable[Tensor]) -> bool:
+    """Tell if the sum of each vector is finite, and so are its numbers; a device is waited for once.
+
+    A sum of large finite numbers may be infinite: then this is False, and `is_finite` knows.
+    """
+    sums = [one.sum() for one in vectors if one.numel()]
+    return not sums or all(map(math.isfinite, torch.stack(sums).tolist()))
 
 
 def l2_norm(vector: Tensor) -> float:

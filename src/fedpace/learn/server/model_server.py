@@ -155,7 +155,7 @@ class ModelServer:
     def aggregate(self, command: Aggregate) -> None:
         self.kept_out = False
         if not self.retracing:
-            self._collect_for_use(command.tasks)
+            self.collect(command.tasks)
             self._aggregate(self._without_bad(command))
         for task in command.tasks:
             self._close(task)
@@ -231,7 +231,9 @@ class ModelServer:
     def measure(self, command: Measure) -> tuple[float | None, ...]:
         if self._recall is not None:
             return self._recall.measured()
-        self._collect_for_use(command.tasks)
+        self.collect(command.tasks)
+        if self._source.trains:
+            self._store.check_converge(command.tasks)
         return self._store.measure(command)
 
     def evaluate(self, slot: str) -> tuple[float | None, ...]:
@@ -314,11 +316,6 @@ class ModelServer:
     def _put(self, updates: Iterable[tuple[int, Update]]) -> None:
         for task, update in updates:
             self._store.put(task, update, trained_here=self._source.trains)
-
-    def _collect_for_use(self, tasks: Sequence[int]) -> None:
-        self.collect(tasks)
-        if self._source.trains:
-            self._store.check_converge(tasks)
 
     def _close(self, task: int) -> None:
         self._bases.pop(task, None)

@@ -21,14 +21,15 @@ from fedpace.learn.settings import ServerSettings
 
 
 class ModelSlot:
-    """One model of the server and its optimiser, which works on copies of the layers' parameters."""
+    """One model of the server and its optimiser, which works on a copy of the parameters."""
 
     def __init__(self, layout: Layout, weights: Weights, settings: ServerSettings) -> None:
         self._layout = layout
         self.weights = weights
-        self._params = [nn.Parameter(layer.clone()) for layer in _by_layer(layout, weights.params)]
+        self._flat = weights.params.clone()
+        self._params = [nn.Parameter(layer) for layer in _by_layer(layout, self._flat)]
         self._optimiser = make_optimiser(settings, self._params)
-        self._lr = settings.lr
+        self._lr, self._plain = settings.lr, settings.optimiser == "fedavg"
 
     def step(self, aggregated: AggregatedUpdate, lr: float | None) -> None:
         """Make new weights; the old ones stay as they are for those who hold them.
@@ -36,22 +37,29 @@ class ModelSlot:
         lr: learning rate of this one step, None for the usual one.
         """
         start, before = self._layout.start(aggregated.depth), self.weights
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._lr if lr is None else lr
+        with self._unheld_kept(aggregated.held):
+            if self._plain:  # as the optimiser would, but for what it does around a step
+                self._flat[start.params :].add_(aggregated.params, alpha=self._lr if lr is None else lr)
+            else:
+                self._optimise(aggregated)
+        buffers, counters = before.buffers, before.counters  # never changed in place
+        if aggregated.buffers.numel():
+            moved = move_buffers(buffers[start.buffers :], aggregated)
+            buffers = torch.cat([buffers[: start.buffers], moved])
+        if aggregated.counters.numel():
+            most = torch.maximum(counters[start.counters :], aggregated.counters)
+            counters = torch.cat([counters[: start.counters], most])
+        self.weights = Weights(self._flat.clone(), buffers, counters)
+
+    def _optimise(self, aggregated: AggregatedUpdate) -> None:
         touched = self._params[self._layout.depth - aggregated.depth :]
         self._optimiser.zero_grad(set_to_none=True)
         gradients = aggregated.params.neg().split_with_sizes([param.numel() for param in touched])
         for param, gradient in zip(touched, gradients, strict=True):
             param.grad = gradient
-        for group in self._optimiser.param_groups:
-            group["lr"] = self._lr if lr is None else lr
-        with self._unheld_kept(aggregated.held):
-            self._optimiser.step()
-        buffers = move_buffers(before.buffers[start.buffers :], aggregated)
-        counters = torch.maximum(before.counters[start.counters :], aggregated.counters)
-        self.weights = Weights(
-            torch.cat([param.detach() for param in self._params]),
-            torch.cat([before.buffers[: start.buffers], buffers]),
-            torch.cat([before.counters[: start.counters], counters]),
-        )
+        self._optimiser.step()
 
     @contextmanager
     def _unheld_kept(self, held: Tensor | None) -> Iterator[None]:
@@ -74,10 +82,7 @@ class ModelSlot:
     def load(self, state: dict[str, Any]) -> None:
         """Become the slot whose `state()` this was."""
         self.weights = Weights(state["params"], state["buffers"], state["counters"])
-        layers = _by_layer(self._layout, self.weights.params)
-        with torch.no_grad():
-            for param, layer in zip(self._params, layers, strict=True):
-                param.copy_(layer)
+        self._flat.copy_(self.weights.params)
         # A copy, since the optimiser goes on to change these tensors in place.
         self._optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
 

@@ -14,6 +14,7 @@ from fedpace.learn.model.width import ThinModel
 from fedpace.learn.server.aggregate import AggregatedUpdate, aggregate, blend
 from fedpace.learn.server.checks import (
     UpdateNorms,
+    are_finite,
     check_converges,
     check_cut,
     check_effort,
@@ -81,9 +82,11 @@ class ModelStore:
 
         Asked when they are used: what is trained together with what, or never used, changes no run.
         """
-        for task in tasks:
-            if task in self._updates:
-                check_converges(task, self._updates[task], *self._buffers_of(self._updates[task]))
+        found = {task: self._updates[task] for task in tasks if task in self._updates}
+        if are_finite([vector for one in found.values() for vector in (one.params, one.buffers)]):
+            return
+        for task, update in found.items():
+            check_converges(task, update, *self._buffers_of(update))
 
     def has(self, task: int) -> bool:
         """Tell if the task's update waits here."""
@@ -103,7 +106,7 @@ class ModelStore:
     def aggregate(self, command: Aggregate, bases: Sequence[Weights] = ()) -> None:
         """Use up updates to make the slot's next weights; without tasks nothing changes.
 
-        Diverged where those are not finite: the slot keeps the weights that it had.
+        Diverged where those, or an update, are not finite: the slot keeps the weights that it had.
         bases: for rule "mix", the weights that each task started from.
         """
         slot = self._slot(command.slot)
@@ -114,6 +117,7 @@ class ModelStore:
         rule = AggregationRule(command.rule, command.missing, self._server.normalise, command.missed)
         lags = [None if base is now else base.params - now.params for base in bases]
         together = aggregate(self._layout, updates, command.weights, rule, lags, self._slims)
+        self._check_sum(command, together)
         self._step(slot, together, command.lr)
         for task in command.tasks:
             del self._updates[task]
@@ -174,6 +178,18 @@ class ModelStore:
             raise Diverged(
                 "the server's step makes parameters that are not finite; try smaller learning rates"
             )
+
+    def _check_sum(self, command: Aggregate, together: AggregatedUpdate) -> None:
+        """Diverged where an update that was trained here is not finite.
+
+        Neither infinity nor NaN is ever added away, so that a finite sum says it of all that are in it,
+        without a pass over each, or a wait for the device that it lies on.
+        """
+        if is_finite(together.params) and is_finite(together.buffers):
+            each = zip(command.tasks, command.weights, strict=True)
+            self.check_converge([task for task, weight in each if not weight])
+        else:
+            self.check_converge(command.tasks)
 
     def _buffers_of(self, update: Update) -> tuple[Tensor, Tensor | slice]:
         """The global model's buffers, and the places of an update's among them."""

@@ -90,10 +90,13 @@ def test_what_did_not_fit_or_failed_is_listed_and_rows_survive(tmp_path, monkeyp
     assert "not run: bad (failed: mnist is not there)" in collect.table(found)
 
 
-def test_what_is_missing_is_named_in_one_line():
+def test_what_is_missing_is_named_in_one_line(tmp_path, monkeypatch):
     assert needs.missing(("json", "no_such_module")) == ["no_such_module"]
     found = needs.complaint(("json", "nothing_a", "nothing_b"))
     assert "has no nothing_a, nothing_b; pip install --target FOLDER nothing_a nothing_b" in found
     assert needs.complaint(("json",), "cpu") is None
+    (tmp_path / "needs_more.py").write_text("import no_such_module.part")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert needs.missing(("needs_more",)) == ["no_such_module"]
     with pytest.raises(SystemExit, match="there is no part 'nothing'; known are same,"):
         parts.part_of("nothing")

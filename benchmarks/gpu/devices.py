@@ -17,6 +17,7 @@ def devices(*policies: str, rounds: int = 10) -> Iterator[Row]:
         settings = {
             "clients": 40,
             "policy": policy,
+            "task.kind": "fashion-mnist",
             "task.model": "mnist-cnn",
             "partition.kind": "dirichlet",
             "train.batch_size": 32,

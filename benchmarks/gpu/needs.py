@@ -1,6 +1,6 @@
 """What tests and measurements on a GPU need: said in one line, before anything else is imported."""
 
-import importlib.util
+import importlib
 import os
 import platform
 import subprocess
@@ -17,15 +17,21 @@ TESTS = (*RUNS, "pytest", "hypothesis")
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    """Those of the modules that this Python cannot find."""
-    return [name for name in modules if importlib.util.find_spec(name) is None]
+    """Those of the modules, or of what they import in turn, that this Python cannot find."""
+    found: dict[str, None] = {}
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            found[(error.name or name).partition(".")[0]] = None
+    return list(found)
 
 
 def complaint(modules: Iterable[str], device: str = "cuda") -> str | None:
     """What is missing on this machine and what to do, in one line; None: nothing is."""
     gone = missing(modules)
     if gone:
-        remedy = f"pip install --target FOLDER {' '.join(gone)}, then GPU_PACKAGES=FOLDER"
+        remedy = f"pip install --target FOLDER {' '.join(gone)}, and put FOLDER on PYTHONPATH"
         if "torch" in gone:
             remedy = "name a Python that has torch by GPU_PYTHON"
         return f"{_python()} has no {', '.join(gone)}; {remedy} (docs/speed.md)"

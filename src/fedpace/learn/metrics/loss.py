@@ -57,6 +57,11 @@ def loss_weight(loss: Callable[..., Any]) -> Callable[[Any, Any, int], Any]:
     return lambda outputs, targets, size: _counted(targets, ignored, size)
 
 
+def ignored_target(loss: Any) -> int | None:
+    """The target that a loss is known to leave out of its mean; None for losses that are not known."""
+    return loss.ignore if type(loss) is TokenLoss else _ignored(loss)
+
+
 def _ignored(loss: Any) -> int | None:
     """The target that a loss of torch's leaves out; None for other losses."""
     if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):

@@ -32,7 +32,8 @@ def convolve(
         kind = torch.get_autocast_dtype("cuda")
         x, weight, bias = x.to(kind), weight.to(kind), None if bias is None else bias.to(kind)
     exact = torch.get_float32_matmul_precision() == "highest"
-    return _of_one(x, weight, bias, down, _pair(padding), exact)
+    found: Tensor = _of_one(x, weight, bias, down, _pair(padding), exact)
+    return found
 
 
 class StackedConvolution(Function):

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 
 
-def in_stack(together: Callable[..., Tensor], tensors: int) -> Callable[..., Tensor]:
+def in_stack(together: Callable[..., Any], tensors: int) -> Callable[..., Any]:
     """The function of one client, for use within vmap alone.
 
     together: takes `tensors` tensors (or None), each with the clients as its first axis, and further
-    values; what it gives has the clients as its first axis, too.
+    values; what it gives, a tensor or several, has the clients as its first axis, too. A tensor that
+    all clients share comes expanded, see `shared`.
     """
 
     class One(Function):
@@ -24,13 +26,31 @@ def in_stack(together: Callable[..., Tensor], tensors: int) -> Callable[..., Ten
             pass
 
         @staticmethod
-        def vmap(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[Tensor, int]:
+        def vmap(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[Any, Any]:
             each = zip(given[:tensors], in_dims, strict=False)
             in_front = [_in_front(one, at, info.batch_size) for one, at in each]
-            return together(*in_front, *given[tensors:]), 0
+            found = together(*in_front, *given[tensors:])
+            return found, (0,) * len(found) if isinstance(found, tuple) else 0
 
-    made: Callable[..., Tensor] = One.apply
+    made: Callable[..., Any] = One.apply
     return made
+
+
+def shared(tensor: Tensor) -> bool:
+    """Say whether a tensor with the clients as its first axis is the same memory for all of them."""
+    return tensor.stride(0) == 0
+
+
+def cast(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """Tensors in the lower precision that a GPU computes products in, where that is switched on.
+
+    torch's own operators do so by themselves; in a function of ours the backward pass would not.
+    """
+    given = next(one for one in tensors if one is not None)
+    if given.device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
+        return tensors
+    kind = torch.get_autocast_dtype("cuda")
+    return tuple(None if one is None else one.to(kind) for one in tensors)
 
 
 def _in_front(tensor: Tensor | None, at: int | None, clients: int) -> Tensor | None:

@@ -57,7 +57,8 @@ def _computed(
     if not (kinds and 0 < room <= _MOST):
         return None
     more = None if more is None else more.flatten(2)
-    return _of_one(x.flatten(2), weight, bias, more, num_groups, eps, relu).view(x.shape)
+    found: Tensor = _of_one(x.flatten(2), weight, bias, more, num_groups, eps, relu)
+    return found.view(x.shape)
 
 
 def _power_of_2(number: int) -> int:

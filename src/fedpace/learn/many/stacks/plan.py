@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from fedpace.learn.device import at_work, drawing, open_device
 from fedpace.learn.many.stacks.chain import chain_of
@@ -22,6 +21,7 @@ from fedpace.learn.many.stacks.steps import (
     VmapGradients,
     plain_descent,
 )
+from fedpace.learn.metrics.loss import ignored_target
 from fedpace.learn.train.trainer import Trainer
 
 _CPU_BYTES = 8 * 2**20
@@ -44,14 +44,15 @@ class JobKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackPlan:
-    """A way to stack jobs: by which steps, filled up or not, and how many of them at most.
+    """A way to stack jobs: by which steps, and how many of them at most.
 
+    ignored: the target of samples that fill up short batches, None where batches are not filled up;
     gradients: those that the steps follow; mixed: jobs of other depths may lie beside them, in a stack
     that is trained in full and replayed.
     """
 
     steps: StackSteps
-    padded: bool
+    ignored: int | None
     size: int
     gradients: Gradients
     mixed: bool = False
@@ -69,12 +70,11 @@ class StackPlanner:
         self._device = open_device(trainer.device)
         self._chain = chain_of(trainer)
         task, body = trainer.task, trainer.body(None)
-        names = [name for layer in body.layout.layers for name in layer.params]
-        grouped = VmapGradients(body.model, task.loss, names)
+        grouped = VmapGradients(body.bound, task.loss)
         self._gradients: Gradients = grouped if self._chain is None else ChainGradients(self._chain)
         self._instead: Gradients | None = None  # of our own kernels, where they do not do
         if self._chain is None and usable(self._device):
-            self._gradients = VmapGradients(body.model, task.loss, names, kernels=True)
+            self._gradients = VmapGradients(body.bound, task.loss, kernels=True)
             self._instead = grouped
         self._full: dict[int, tuple[StackProbe, StackPlan | str]] = {}
         self._plans: dict[JobKind, StackPlan | str] = {}  # a str says why there is none
@@ -123,7 +123,7 @@ class StackPlanner:
             if isinstance(found, StackPlan):
                 warnings.warn(f"stacks will be slow, our kernels fail: {reason}", stacklevel=2)
         if isinstance(found, StackPlan):
-            found = replace(found, mixed=self._mixed and found.padded)
+            found = replace(found, mixed=self._mixed and found.ignored is not None)
         return probe, found
 
     def _tried(self, probe: StackProbe, depths: Iterable[int]) -> StackPlan | str:
@@ -134,19 +134,21 @@ class StackPlanner:
                 probe.check(depth)
         except CannotStack as reason:
             return str(reason)
-        padded = self._chain is not None or (
-            task.loss is cross_entropy
-            and task.train.uniform
+        ignored = ignored_target(task.loss)
+        if self._chain is None and not (
+            task.train.uniform
+            and ignored is not None
             and probe.targets_are_classes
-            and all(probe.independent(depth) for depth in depths)
-        )
+            and all(probe.fills(depth, ignored) for depth in depths)
+        ):
+            ignored = None
         steps: StackSteps = (
             OptimiserSteps(self._gradients, settings)
             if self._chain is None or not plain_descent(settings)
             else ChainDescent(self._chain, settings)
         )
         size = self._size or self._room(probe.saved)
-        return StackPlan(steps, padded, size, self._gradients)
+        return StackPlan(steps, ignored, size, self._gradients)
 
     def _room(self, saved: int) -> int:
         """Jobs for which cache or memory has room. saved: bytes that a job's forward pass keeps."""

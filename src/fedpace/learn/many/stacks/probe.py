@@ -7,6 +7,8 @@ initial weights and on the task's first samples, so that the answer does not dep
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +19,10 @@ from fedpace.learn.device import at_work, open_device
 from fedpace.learn.many.stacks.stack import Stack, StackBatch
 from fedpace.learn.many.stacks.steps import Gradients
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.samples.samples import Batch
 from fedpace.learn.train.steps import ModelPart
 from fedpace.learn.train.trainer import Trainer
-from fedpace.learn.tree import call, count_rows, map_tree
+from fedpace.learn.tree import Tree, call, count_rows, map_tree
 
 _TOLERANCE = {"float32": 1e-2, "tf32": 0.05, "bf16": 0.3}
 """Of the norm of a gradient in float32; rounding stays far below it, another gradient does not."""
@@ -30,6 +33,13 @@ _SAMPLES = 4
 
 class CannotStack(Exception):
     """Says why jobs of a shape are trained one by one."""
+
+
+class _Pass(NamedTuple):
+    """What a forward and a backward pass leave: gradients of what is trained, and buffers."""
+
+    gradients: Sequence[Tensor | None]
+    buffers: Sequence[Tensor]
 
 
 class StackProbe:
@@ -51,47 +61,79 @@ class StackProbe:
         self._precision = trainer.settings.precision
         self._weights = {param.data_ptr() for param in self._body.model.parameters()}
         self.saved = 0
-        self._last: Sequence[Tensor | None] = ()
+        self._last = _Pass((), ())
+        self._changes = False  # whether a forward pass changes buffers
 
     def check(self, depth: int) -> None:
         """Raise CannotStack where a stack would give something else, or nothing."""
         if self._drawn:
             raise CannotStack("reading a sample draws random numbers")
-        part = self._body.cut(depth)
-        expected = self._alone(part)
+        part, batch = self._body.cut(depth), (self._inputs, self._targets)
+        expected = self._alone(part, batch)
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message=".*performance drop")
-                self._last = self._stacked(part)
+                self._last = self._stacked(part, self._pair(batch))
         except Exception as error:  # whatever a model's own code makes of a stacked tensor
             reason = str(error).partition("\n")[0]
             raise CannotStack(f"torch cannot run the model in a stack: {reason}") from error
-        if not self._close(self._last, expected):
+        if not self._close(self._last.gradients, expected.gradients):
             raise CannotStack("gradients in a stack are not those of the model alone")
+        if not self._close(self._last.buffers, expected.buffers):
+            raise CannotStack("buffers in a stack do not become those of the model alone")
 
     def as_in_full(self, depth: int) -> bool:
-        """Say whether gradients of the last layers are those of the stack that was checked last."""
-        expected = self._alone(self._body.cut(depth))
-        return self._close(self._last[len(self._last) - len(expected) :], expected)
+        """Say whether a stack of the full model that was checked last does for the last layers, too.
+
+        Layers that are not trained are told to batch normalisation.
+        """
+        full = self._body.layout.depth
+        expected = self._alone(self._body.cut(depth), (self._inputs, self._targets))
+        found = self._last
+        if self._changes:
+            pair = self._pair((self._inputs, self._targets))
+            frozen = torch.full((2,), full - depth, device=self._device)
+            found = self._stacked(self._body.cut(full), replace(pair, frozen=frozen))
+        last = found.gradients[len(found.gradients) - len(expected.gradients) :]
+        return self._close(last, expected.gradients) and self._close(found.buffers, expected.buffers)
 
     @property
     def targets_are_classes(self) -> bool:
-        """Say whether targets are whole numbers, one of which cross entropy can leave out."""
+        """Say whether targets are whole numbers, one of which a loss can leave out."""
         return isinstance(self._targets, Tensor) and self._targets.dtype == torch.int64
 
-    def independent(self, depth: int) -> bool:
-        """Say whether the model's output for a sample is the same beside other samples."""
+    def fills(self, depth: int, ignored: int) -> bool:
+        """Say whether a short batch can be filled up with samples that have the target `ignored`.
+
+        Then the model's output for a sample is the same beside other samples, but for batch statistics,
+        which a stack takes of the real samples: that is tried.
+        """
         samples = count_rows(self._inputs)
         if samples < 2:
             return False
         order = [*range(samples - 1), 0]
         other = map_tree(lambda one: one[order], self._inputs)
         self._body.bound.load(self._old)
-        with self._body.cut(depth), torch.no_grad():
+        with self._body.cut(depth) as part, part.lone_sample(), torch.no_grad():
             here, there = call(self._body.model, self._inputs), call(self._body.model, other)
         if not isinstance(here, Tensor) or here.shape[:1] != (samples,):
             return False
-        return torch.allclose(here[:-1], there[:-1], rtol=1e-3, atol=1e-4)
+        if not torch.allclose(here[:-1], there[:-1], rtol=1e-3, atol=1e-4):
+            return False
+        return not self._changes or self._as_short(depth, other, ignored)
+
+    def _as_short(self, depth: int, inputs: Tree, ignored: int) -> bool:
+        """Compare a batch that lacks a sample with one that is filled up."""
+        part, targets = self._body.cut(depth), self._targets.clone()
+        short = map_tree(lambda one: one[:-1], (self._inputs, self._targets))
+        targets[-1] = ignored
+        real = torch.ones(2, len(targets), dtype=torch.bool, device=self._device)
+        real[:, -1] = False
+        inputs, targets = map_tree(lambda one: torch.stack([one, one]), (inputs, targets))
+        pair = StackBatch(inputs, targets, real=real)
+        expected, found = self._alone(part, short), self._stacked(part, pair)
+        same = self._close(found.gradients, expected.gradients)
+        return same and self._close(found.buffers, expected.buffers)
 
     def _close(self, found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:
         """Compare all in one: the gradient of a bias that has no effect is nothing but rounding."""
@@ -104,34 +146,48 @@ class StackProbe:
             float(b.double().square().sum()) for _, b in pairs
         )
 
-    def _alone(self, part: ModelPart) -> Sequence[Tensor | None]:
+    def _alone(self, part: ModelPart, batch: Batch) -> _Pass:
         self._body.bound.load(self._old)
-        states, self.saved = self._states(), 0
+        before, states, self.saved = self._buffers(), self._states(), 0
+        inputs, targets = batch
         with part:
-            lone = part.lone_sample() if count_rows(self._inputs) == 1 else nullcontext()
+            lone = part.lone_sample() if count_rows(inputs) == 1 else nullcontext()
             with lone, saved_tensors_hooks(self._count, lambda tensor: tensor):
-                value = self._loss(call(self._body.model, self._inputs), self._targets)
+                value = self._loss(call(self._body.model, inputs), targets)
             if not all(map(torch.equal, states, self._states())):
-                raise CannotStack("the model draws random numbers, or changes buffers such as means")
+                raise CannotStack("the model draws random numbers, or changes buffers it does not keep")
+            after = self._buffers()
+            self._changes = self._changes or not all(map(torch.equal, before, after))
             if not value.requires_grad:
-                return [None] * len(part.trained)
-            return torch.autograd.grad(value, part.trained, allow_unused=True)
+                return _Pass([None] * len(part.trained), after)
+            return _Pass(torch.autograd.grad(value, part.trained, allow_unused=True), after)
 
-    def _stacked(self, part: ModelPart) -> Sequence[Tensor | None]:
-        """Gradients of the first of two jobs; the other one has other weights."""
+    def _pair(self, batch: Batch) -> StackBatch:
+        return StackBatch(*map_tree(lambda one: torch.stack([one, one.flip(0)]), batch))
+
+    def _stacked(self, part: ModelPart, pair: StackBatch) -> _Pass:
+        """Gradients and buffers of the first of two jobs; the other one has other weights."""
         old = self._old
         other = Weights(old.params / 2, old.buffers, old.counters)
         stack = Stack(self._body.bound, 2)
         stack.load([old, other])
-        batch = self._inputs, self._targets
-        pair = StackBatch(*map_tree(lambda one: torch.stack([one, one.flip(0)]), batch))
         with part, at_work(self._device, self._precision):
             found = self._gradients(part, stack.params, stack.buffers, pair)
-        return [None if one is None else one[0] for one in found]
+        buffers = [value[0] for value in stack.buffers.values()]
+        return _Pass([None if one is None else one[0] for one in found], buffers)
+
+    def _buffers(self) -> list[Tensor]:
+        """Buffers that weights hold, in the order of a stack."""
+        own, layers = dict(self._body.model.named_buffers()), self._body.layout.layers
+        names = [name for layer in layers for name in layer.buffers]
+        return [own[name].clone() for name in (*names, *(n for one in layers for n in one.counters))]
 
     def _states(self) -> list[Tensor]:
-        """All that a forward pass may change: buffers, and torch's generators."""
-        states = [buffer.clone() for buffer in self._body.model.buffers()]
+        """What a forward pass must not change: buffers beside the weights, and torch's generators."""
+        layers = self._body.layout.layers
+        kept = {name for layer in layers for name in (*layer.buffers, *layer.counters)}
+        own = self._body.model.named_buffers()
+        states = [buffer.clone() for name, buffer in own if name not in kept]
         states.append(torch.get_rng_state())
         if self._device.type == "cuda":
             states.append(torch.cuda.get_rng_state(self._device))

@@ -49,14 +49,20 @@ class _Size(NamedTuple):
 class ReplayTrainer:
     """Trains stacks of jobs of one batch size and learning rate, `most` jobs at most.
 
-    capture: how steps are made to be replayed; None: they are made anew each time. The optimiser of the
+    capture: how steps are made to be replayed; None: they are made anew each time. ignored: the target
+    that the loss leaves out. The optimiser of the
     trainer's settings must be `capturable`. Results are those of `Trainer.run` but for rounding.
     """
 
     def __init__(
-        self, trainer: Trainer, gradients: Gradients, capture: Capture | None, most: int
+        self,
+        trainer: Trainer,
+        gradients: Gradients,
+        capture: Capture | None,
+        most: int,
+        ignored: int | None = IGNORED,
     ) -> None:
-        self.most = most
+        self.most, self._ignored = most, IGNORED if ignored is None else ignored
         self._device = open_device(trainer.device)
         settings = trainer.settings
         self._lr: Tensor | None = None  # where it moves: a graph would hold a number for ever
@@ -71,8 +77,12 @@ class ReplayTrainer:
         rows = room_for(most)
         with torch.no_grad():
             self._stack = Stack(self._body.bound, rows, torch.zeros)
-            self._olds = [torch.zeros_like(param) for param in self._stack.params]
-        self._layers = [at for at, layer in enumerate(trainer.layout.layers) for _ in layer.params]
+            self._tensors = [*self._stack.params, *self._stack.buffers.values()]
+            self._olds = [torch.zeros_like(one) for one in self._tensors]
+        layers = trainer.layout.layers
+        self._layers = [at for at, layer in enumerate(layers) for _ in layer.params]
+        self._layers += [at for at, layer in enumerate(layers) for _ in layer.buffers]
+        self._layers += [at for at, layer in enumerate(layers) for _ in layer.counters]
         self._frozen = torch.zeros(rows, dtype=torch.int64, device=self._device)
         self._count = torch.ones(rows, dtype=torch.int64, device=self._device)
         self._index: dict[int, Tensor] = {}
@@ -126,7 +136,10 @@ class ReplayTrainer:
         )
         inputs, targets = map_tree(lambda one: one[:rows], (inputs, targets))
         real = torch.arange(batch, device=self._device) < self._count[:rows, None]
-        stacked = StackBatch(inputs, torch.where(real, targets, IGNORED))
+        shown = real.view(*real.shape, *[1] * (targets.ndim - 2))
+        filled = torch.where(shown, targets, self._ignored)
+        frozen = self._frozen[:rows] if size.mixed else None
+        stacked = StackBatch(inputs, filled, real=real, frozen=frozen)
         with torch.enable_grad():
             found = self._gradients(part, *self._stack.first_rows(rows), stacked)
         optimiser = self._optimisers[rows]
@@ -146,7 +159,7 @@ class ReplayTrainer:
 
     def _set_back(self, rows: int) -> None:
         """Bring layers that a client does not train to where they began."""
-        for layer, param, old in zip(self._layers, self._stack.params, self._olds, strict=True):
+        for layer, param, old in zip(self._layers, self._tensors, self._olds, strict=True):
             kept = (self._frozen[:rows] > layer).view(-1, *[1] * (param.ndim - 1))
             param[:rows].copy_(torch.where(kept, old[:rows], param[:rows]))
 
@@ -175,7 +188,7 @@ class ReplayTrainer:
     def _begin(self, jobs: Jobs, lr: float, mixed: bool) -> None:
         self._stack.load([weights for _, weights in jobs])
         if mixed:
-            for old, param in zip(self._olds, self._stack.params, strict=True):
+            for old, param in zip(self._olds, self._tensors, strict=True):
                 old[: len(jobs)].copy_(param[: len(jobs)])
         for value in tensors_of(self._state):
             value.zero_()

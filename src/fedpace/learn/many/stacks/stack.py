@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -49,6 +49,11 @@ class Stack:
     def restore(self, depth: int, olds: Sequence[Weights]) -> None:
         """Bring all but the last `depth` layers back to `olds`."""
         fill(self.params[: self._first(depth)], [old.params for old in olds])
+        frozen = self._layout.layers[: self._layout.depth - depth]
+        floats = [self.buffers[name] for layer in frozen for name in layer.buffers]
+        ints = [self.buffers[name] for layer in frozen for name in layer.counters]
+        fill(floats, [old.buffers for old in olds])
+        fill(ints, [old.counters for old in olds])
 
     def first_rows(self, rows: int) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Views of parameters and buffers."""
@@ -60,19 +65,26 @@ class Stack:
         deepest, rows = max(job.result.depth for job, _ in jobs), slice(start, start + len(jobs))
         last = [param[rows].flatten(1).float() for param in self.params[self._first(deepest) :]]
         before = self._layout.start(deepest).params
+        floats = self._flat(self._floats, rows, torch.float32)
+        ints = self._flat(self._ints, rows, torch.int64)
         found = []
-        for (job, old), new in zip(jobs, torch.cat(last, 1), strict=True):
+        for number, ((job, old), new) in enumerate(zip(jobs, torch.cat(last, 1), strict=True)):
             first = self._layout.start(job.result.depth)
             found.append(
                 Update(
                     job.result.depth,
                     new[first.params - before :] - old.params[first.params :],
-                    old.buffers[first.buffers :].clone(),
-                    old.counters[first.counters :].clone(),
+                    (old.buffers if floats is None else floats[number])[first.buffers :].clone(),
+                    (old.counters if ints is None else ints[number])[first.counters :].clone(),
                     effort(settings, job.result.steps),
                 )
             )
         return found
+
+    def _flat(self, names: Sequence[str], rows: slice, kind: torch.dtype) -> Tensor | None:
+        """Buffers of some rows as vectors, None where there are none."""
+        each = (self.buffers[name][rows].to(kind) for name in names)
+        return torch.cat([one.reshape(len(one), -1) for one in each], 1) if names else None
 
     def _first(self, depth: int) -> int:
         """Place in `params` where the last `depth` layers begin."""
@@ -99,11 +111,17 @@ def fill(stacks: Sequence[Tensor], vectors: Sequence[Tensor]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackBatch:
-    """One batch for each of some jobs: [jobs, samples, ...]. rows: which jobs, None for all."""
+    """One batch for each of some jobs: [jobs, samples, ...]. rows: which jobs, None for all.
+
+    real: which samples count [jobs, samples], the others fill up, None: all count; frozen: how many
+    layers each job does not train [jobs], None: those that the part of the model does not.
+    """
 
     inputs: Tree
     targets: Tree
     rows: Tensor | None = None
+    real: Tensor | None = None
+    frozen: Tensor | None = None
 
     @property
     def samples(self) -> int:
@@ -115,15 +133,15 @@ class StackBatch:
 class StackBatches:
     """The batches of several jobs, step by step, as each would draw them alone.
 
-    padded: short ones are filled up with samples that have the target IGNORED, always to the jobs'
-    batch size, so that no sum depends on the others in the stack. Otherwise batches of the same size
-    come together; those that a user's function puts together, where they have the same shapes.
+    ignored: short ones are filled up with samples that have this target, always to the jobs' batch
+    size, so that no sum depends on the others in the stack. None: batches of the same size come
+    together; those that a user's function puts together, where they have the same shapes.
     """
 
-    def __init__(self, trainer: Trainer, jobs: Sequence[Job], padded: bool) -> None:
+    def __init__(self, trainer: Trainer, jobs: Sequence[Job], ignored: int | None) -> None:
         self._gather, self._uniform = trainer.gather, trainer.task.train.uniform
         self._places = [places_of(trainer, job) for job in jobs]
-        self._fill_to = jobs[0].batch_size if padded else 0
+        self._ignored, self._fill_to = ignored, 0 if ignored is None else jobs[0].batch_size
 
     def next(self, alive: int) -> list[StackBatch]:
         """The next batch of each of the first `alive` jobs."""
@@ -153,8 +171,9 @@ class StackBatches:
         filled = np.full(real.shape, places[0][0])
         filled[real] = np.concatenate(places)
         batch = self._gathered(filled)
-        batch.targets[torch.from_numpy(~real).to(batch.targets.device)] = IGNORED
-        return batch
+        counted = torch.from_numpy(real).to(batch.targets.device)
+        batch.targets[~counted] = self._ignored
+        return replace(batch, real=counted)
 
 
 def _by_shape(batches: Sequence[Batch]) -> list[StackBatch]:

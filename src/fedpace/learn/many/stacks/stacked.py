@@ -82,5 +82,6 @@ class StackedExecutor(InlineExecutor):
     def _replaying(self, plan: StackPlan) -> ReplayTrainer:
         """The trainer of replayed stacks of all shapes, since it holds a stack's memory."""
         if self._replay is None:
-            self._replay = ReplayTrainer(self._trainer, plan.gradients, self._capture, plan.size)
+            how = plan.gradients, self._capture, plan.size, plan.ignored
+            self._replay = ReplayTrainer(self._trainer, *how)
         return self._replay

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -12,7 +13,10 @@ from torch.optim import Optimizer
 
 from fedpace.learn.many.stacks.chain import DenseChain
 from fedpace.learn.many.stacks.custom_kernels import StackKernels
+from fedpace.learn.many.stacks.operators.batch_norm import BatchStatistics, batch_norms, held_norms
+from fedpace.learn.many.stacks.operators.mode import StackOperators
 from fedpace.learn.many.stacks.stack import StackBatch
+from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
 from fedpace.learn.train.steps import Loss, ModelPart
@@ -43,17 +47,16 @@ class Gradients(Protocol):
 
 
 class VmapGradients:
-    """Gradients of any model, by torch.func.vmap. names: those of the parameters, as they come.
+    """Gradients of any model, by torch.func.vmap. kernels: compute with ours what they can do.
 
-    kernels: compute with our kernels what they can do.
+    Running statistics of batch normalisation are brought up to date in the stack's buffers.
     """
 
-    def __init__(
-        self, model: nn.Module, loss: Loss, names: Sequence[str], kernels: bool = False
-    ) -> None:
-        self._model, self._loss = model, loss
-        self._aliases = _aliases(model)
-        self._names, self._kernels = names, kernels
+    def __init__(self, bound: BoundModel, loss: Loss, kernels: bool = False) -> None:
+        self._model, self._loss, self._kernels = bound.model, loss, kernels
+        self._aliases = _aliases(bound.model)
+        self._names = [name for layer in bound.layout.layers for name in layer.params]
+        self._norms = batch_norms(bound.model, bound.layout)
 
     def __call__(
         self, part: ModelPart, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
@@ -62,13 +65,34 @@ class VmapGradients:
         trained = [param.detach().requires_grad_() for param in params[first:]]
         tensors = dict(zip(self._names, [*params[:first], *trained], strict=True)) | dict(buffers)
         lone = part.lone_sample() if batch.samples == 1 else nullcontext()
-        with lone, StackKernels() if self._kernels else nullcontext():
-            values = vmap(self._value)(tensors, batch.inputs, batch.targets)
+        held = held_norms(self._norms, batch) if self._norms else {}
+        counts = {f"{name}.num_batches_tracked": value for name, value in held.items()}
+        before = {name: buffers[name].clone() for name in counts if name in buffers}
+        given: dict[str, Any] = {"held": held}
+        if self._norms and batch.real is not None:
+            given["real"] = batch.real.float()
+        kernels = StackKernels() if self._kernels else nullcontext()
+        with lone, kernels, StackOperators() as operators:
+            value = partial(self._value, operators)
+            values = vmap(value)(tensors, batch.inputs, batch.targets, given)
+        for name, old in before.items():
+            buffers[name].copy_(torch.where(counts[name], old, buffers[name]))
         if not values.requires_grad:
             return [None] * len(trained)
         return list(torch.autograd.grad(values.sum(), trained, allow_unused=True))
 
-    def _value(self, tensors: dict[str, Tensor], inputs: Tree, targets: Tree) -> Tensor:
+    def _value(
+        self,
+        operators: StackOperators,
+        tensors: dict[str, Tensor],
+        inputs: Tree,
+        targets: Tree,
+        given: dict[str, Any],
+    ) -> Tensor:
+        if self._norms:
+            means = {name: tensors.get(f"{name}.running_mean") for name in given["held"]}
+            held = {id(means[name]): value for name, value in given["held"].items()}
+            operators.statistics = BatchStatistics(given.get("real"), held)
         every = {alias: value for name, value in tensors.items() for alias in self._aliases[name]}
         outputs = functional_call(self._model, every, *arguments(inputs), tie_weights=False)
         return self._loss(outputs, targets)
@@ -132,6 +156,8 @@ class OptimiserSteps:
                     if into is None:
                         whole[at] = into = torch.empty_like(self._trained[at])
                     into[rows] = found
+            for name, value in buffers.items():
+                self._buffers[name][rows] = value
         return whole
 
 

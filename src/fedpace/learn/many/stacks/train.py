@@ -15,7 +15,7 @@ class StackTrainer:
     """Makes of jobs what `trainer` makes of each, but for rounding."""
 
     def __init__(self, trainer: Trainer, plan: StackPlan) -> None:
-        self._trainer, self._steps, self._padded = trainer, plan.steps, plan.padded
+        self._trainer, self._steps, self._ignored = trainer, plan.steps, plan.ignored
         self._device = open_device(trainer.device)
         self.most = plan.size
 
@@ -31,7 +31,7 @@ class StackTrainer:
         with at_work(self._device, settings.precision):
             stack = Stack(body.bound, len(jobs))
             stack.load(olds)
-            batches = StackBatches(self._trainer, chosen, self._padded)
+            batches = StackBatches(self._trainer, chosen, self._ignored)
             self._steps.begin(step_size(settings.lr, settings.decay, chosen[0].version))
             if full_steps:
                 self._train(stack, whole, [full_steps] * len(jobs), batches)

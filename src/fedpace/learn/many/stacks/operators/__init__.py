@@ -1,0 +1,1 @@
+"""Operators of stacks: what torch.vmap cannot do for many clients, or does slowly."""

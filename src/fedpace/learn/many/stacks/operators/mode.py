@@ -1,0 +1,56 @@
+"""The mode in which operators within vmap are those of stacks, in place of torch's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from fedpace.learn.many.stacks.operators.attention import attend, attend_in_heads
+from fedpace.learn.many.stacks.operators.batch_norm import BatchStatistics, normalise_batch
+from fedpace.learn.many.stacks.operators.dense import linear
+from fedpace.learn.many.stacks.operators.embedding import embed
+from fedpace.learn.many.stacks.operators.recurrent import run_cell, run_layers
+
+_INSTEAD: dict[Any, Callable[..., Any]] = {
+    functional.linear: linear,
+    functional.embedding: embed,
+    functional.scaled_dot_product_attention: attend,
+    functional.multi_head_attention_forward: attend_in_heads,
+    torch.gru: partial(run_layers, "gru"),
+    torch.lstm: partial(run_layers, "lstm"),
+    torch.rnn_tanh: partial(run_layers, "tanh"),
+    torch.rnn_relu: partial(run_layers, "relu"),
+    torch.gru_cell: partial(run_cell, "gru"),
+    torch.lstm_cell: partial(run_cell, "lstm"),
+    torch.rnn_tanh_cell: partial(run_cell, "tanh"),
+    torch.rnn_relu_cell: partial(run_cell, "relu"),
+}
+"""Instead of which functions. One that gives None leaves its case to torch."""
+
+
+class StackOperators(TorchFunctionMode):
+    """A mode in which layers within vmap are computed for all clients of a stack at once.
+
+    statistics: of the batch norms of the stack, which are left to torch without it.
+    It also keeps torch from taking fused attention, which vmap does not know, for layers in evaluation.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statistics: BatchStatistics | None = None
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given, ours = dict(kwargs or {}), _INSTEAD.get(func)
+        if func is functional.batch_norm and self.statistics is not None:
+            ours = partial(normalise_batch, self.statistics)
+        found = None if ours is None else ours(*args, **given)
+        return func(*args, **given) if found is None else found

@@ -1,0 +1,109 @@
+"""Stacks of any architecture give what each client gives alone: recurrent, attention, batch norms."""
+
+from itertools import cycle
+
+import pytest
+import torch
+from torch import nn
+
+from fedpace.learn.many.executor import SerialExecutor
+from fedpace.learn.many.stacks.replay import ReplayTrainer
+from fedpace.learn.many.stacks.stacked import StackedExecutor
+from fedpace.learn.model.weights import Weights
+from fedpace.learn.train.trainer import Trainer, TrainSettings
+from tests.learn.many.architectures import SIZES, TASKS, Sequences, sequences
+from tests.learn.train.test_graphs import Again
+from tests.messages import make_job
+
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
+OPTIMISERS = [
+    {"options": {"momentum": 0.9}},
+    {"optimiser": "Adam", "lr": 0.01, "options": {"eps": 1e-3}},  # not to follow the sign of rounding
+]
+
+
+def trainer_of(task, device="cpu", **settings):
+    return Trainer(task, TrainSettings(**{"lr": 0.05, "batch_size": 5, **settings}), 7, device)
+
+
+def several_depths(trainer, count=3):
+    """Jobs of three depths, with and without full steps before, from weights of three versions."""
+    first, full = trainer.initial(), trainer.layout.depth
+    depths = (full, -(-full // 2), 1)
+    olds = cycle(
+        Weights(first.params * (1 - 0.1 * version), first.buffers + 0.1 * version, first.counters)
+        for version in range(3)
+    )
+    found = []
+    for at, (depth, full) in enumerate((depth, full) for depth in depths for full in (0, 2)):
+        for number in range(count):
+            client = (2 * number + at) % len(SIZES)
+            job = make_job(client, 10 * at + number, 3 + full + number, full, depth, 5)
+            found.append((job, next(olds)))
+    return found
+
+
+def differences(found, expected):
+    """Relative differences of updates, and of buffers; counters and forms must be equal."""
+    away = []
+    for one, other in zip(found, expected, strict=True):
+        assert (one.depth, one.effort) == (other.depth, other.effort)
+        assert torch.equal(one.counters, other.counters)
+        away.append(float((one.params - other.params).norm() / other.params.norm()))
+        if other.buffers.numel():
+            away.append(float((one.buffers - other.buffers).norm() / other.buffers.norm()))
+    return torch.tensor(away)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", TASKS)
+def test_a_stack_gives_what_clients_give_one_by_one(name, device):
+    trainer = trainer_of(TASKS[name](), device, **OPTIMISERS[len(name) % 2])
+    executor, work = StackedExecutor(trainer), several_depths(trainer)
+    away = differences(executor.train(work), SerialExecutor(trainer).train(work))
+    assert away.median() < 1e-3
+    assert away.max() < 1e-2
+    full = next(how for kind, how in executor.notes.items() if f"depth {trainer.layout.depth}" in kind)
+    assert "in stacks" in full
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gru", "lstm of two layers", "encoder", "depthwise", "batch norm", "batch norms of rows", "words"],
+)
+def test_a_replayed_stack_holds_jobs_of_all_depths(name, monkeypatch):
+    replayed, run = [], ReplayTrainer.run
+    monkeypatch.setattr(
+        ReplayTrainer, "run", lambda self, jobs: replayed.append(len(jobs)) or run(self, jobs)
+    )
+    trainer = trainer_of(TASKS[name](), **OPTIMISERS[0])
+    executor, work = StackedExecutor(trainer, capture=Again()), several_depths(trainer)
+    away = differences(executor.train(work), SerialExecutor(trainer).train(work))
+    assert away.median() < 1e-3
+    assert away.max() < 1e-2
+    assert sum(replayed) == len(work)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (lambda: Sequences(nn.GRU, num_layers=2, dropout=0.5), "draws random numbers"),
+        (lambda: Sequences(nn.LSTM, proj_size=3), "torch cannot run the model in a stack"),
+    ],
+)
+def test_what_is_rare_is_trained_one_by_one(model, reason):
+    trainer = trainer_of(sequences(model))
+    executor, work = StackedExecutor(trainer), several_depths(trainer)[:4]
+    assert differences(executor.train(work), SerialExecutor(trainer).train(work)).max() == 0
+    assert reason in next(iter(executor.notes.values()))
+
+
+def test_tokens_that_an_embedding_does_not_have_are_refused_in_a_stack_too():
+    task = TASKS["words"]()
+    trainer = trainer_of(task)
+    trainer._samples[0][task.clients[3][:5]] = 50
+    work = [(make_job(3, at, 8, 0, trainer.layout.depth, 5), trainer.initial()) for at in range(2)]
+    with pytest.raises(IndexError, match="tokens reach from 0 to 50, but the embedding has 11"):
+        StackedExecutor(trainer).train(work)

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.gpu import collect, needs, parts, rates, runs, same
+from benchmarks.gpu import collect, needs, parts, rates, runs
+from benchmarks.gpu.agreement import same
 from benchmarks.gpu.parts import BY_NAME_ONLY, PARTS, Part, Row
 
 ROOT = Path(__file__).parent.parent
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.mark.parametrize("part", [*PARTS, *BY_NAME_ONLY], ids=lambda part: part.name)
 def test_a_part_names_a_function_that_is_there(part):
     module, _, name = part.function.partition(":")
-    assert f"def {name}(" in (ROOT / "benchmarks/gpu" / f"{module}.py").read_text()
+    assert f"def {name}(" in (ROOT / "benchmarks/gpu" / f"{module.replace('.', '/')}.py").read_text()
     assert part.about_s <= part.most_s
 
 

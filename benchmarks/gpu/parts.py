@@ -63,7 +63,7 @@ class Part:
 
 
 PARTS: tuple[Part, ...] = (
-    Part("same", "same:same", (), 25, 60),
+    Part("same", "agreement.same:same", (), 25, 60),
     Part("start", "whole:start", ("resnet20-gn", "tf32"), 40, 90),
     Part("whole-resnet20", "whole:whole", ("resnet20-gn", "tf32"), 35, 90),
     Part("whole-cnn", "whole:whole", ("mnist-cnn", "tf32"), 30, 70),
@@ -71,17 +71,17 @@ PARTS: tuple[Part, ...] = (
     Part("rate-cnn", "rates:rates", ("mnist-cnn", "tf32", "bf16", "float32"), 30, 80),
     Part("fedbuff", "rates:fedbuff", ("resnet20-gn", "mnist-cnn"), 30, 80),
     Part("timely", "whole:timely", ("tf32", "60"), 40, 100),
-    Part("kernels", "kernels:kernels", ("resnet20-gn", "tf32"), 20, 40),
+    Part("kernels", "closer.kernels:kernels", ("resnet20-gn", "tf32"), 20, 40),
     Part("one-by-one", "rates:one_by_one", ("mnist-cnn", "resnet20-gn"), 30, 60),
-    Part("steps", "steps:steps", ("cuda",), 30, 60),
-    Part("devices", "devices:devices", (), 90, 240),
+    Part("steps", "closer.steps:steps", ("cuda",), 30, 60),
+    Part("devices", "agreement.devices:devices", (), 90, 240),
 )
 """The most telling first, the dearest last: a time limit leaves out what is behind it."""
 
 BY_NAME_ONLY: tuple[Part, ...] = (
     Part("rate", "rates:rate", ("resnet20-gn", "stacked", "tf32"), 20, 60),
     Part("whole", "whole:whole", ("resnet20-gn", "tf32"), 35, 90),
-    Part("spans", "spans:spans", ("resnet20-gn", "tf32"), 20, 60),
+    Part("spans", "closer.spans:spans", ("resnet20-gn", "tf32"), 20, 60),
 )
 """Parts with other words than those above, or that only look closer."""
 

@@ -131,9 +131,15 @@ def write_report(
     if len(drawn) < len(groups):
         words = f"the figure has {len(drawn)} of {len(groups)} labels, those with the best last tests"
         console.print(words, markup=False, highlight=False, soft_wrap=True)
-    from fedpace.report.figures import draw_comparison  # matplotlib takes a second to import
+    try:
+        from fedpace.report.figures import draw_comparison  # matplotlib takes a second to import
 
-    paths += draw_comparison(drawn, folder / "figure", title, metric)
+        paths += draw_comparison(drawn, folder / "figure", title, metric)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "matplotlib":
+            raise
+        words = "there is no figure: matplotlib is not installed; pip install matplotlib"
+        console.print(words, markup=False, highlight=False, soft_wrap=True)
     from fedpace.report.page.write import PAGE
 
     paths.append(folder / PAGE)

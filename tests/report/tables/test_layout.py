@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 
 import pytest
 from rich.console import Console
@@ -101,3 +102,14 @@ def test_a_report_that_is_piped_has_whole_words_at_eighty_columns(groups, tmp_pa
     table, _, files = file.getvalue().rpartition("times are virtual.")
     check_whole(table, found, 80)
     assert "report.md" in files
+
+
+def test_a_report_without_matplotlib_says_what_it_lacks(groups, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fedpace.report.figures", None)
+    monkeypatch.delitem(sys.modules, "fedpace.report.figures")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    file = io.StringIO()
+    write_report(groups(1), tmp_path, TARGETS, Console(file=file, width=200))
+    assert "there is no figure: matplotlib is not installed; pip install matplotlib" in file.getvalue()
+    assert (tmp_path / "report.html").is_file()
+    assert not (tmp_path / "figure.png").exists()

@@ -1,0 +1,1 @@
+"""Measurements of how far results are from each other: stacks and one by one, CPU and GPU."""

@@ -1,3 +1,4 @@
+import gc
 import multiprocessing
 import os
 import sys
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fedpace.data import fashion
+
+gc.disable()  # while tests are collected: a million objects come, and none of them goes
 
 # Every worker of pytest has a core: a second thread of torch would only take it from another. The
 # bytecode of fedpace is kept even where the environment says otherwise, for all processes of tests.
@@ -117,3 +120,10 @@ def _skip_without_gpu(items):
     if items and not sys.modules["torch"].cuda.is_available():
         for item in items:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU (make test-gpu)"))
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but never more among what was imported."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()

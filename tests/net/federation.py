@@ -6,18 +6,18 @@ ends with the tests, whatever ends those, and takes all others along.
 
 import asyncio
 import gc
-import json
 import logging
+import multiprocessing
 import os
 import random
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,25 +55,19 @@ class Nursery:
     """Where processes are forked."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.net.federation"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        context = multiprocessing.get_context("forkserver")  # tests have one that has imported torch
+        self._requests, theirs = context.Pipe()
+        self._process = context.Process(target=_fork_for_tests, args=(theirs,))
+        self._process.start()
+        theirs.close()
 
     def ask(self, **request: Any) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "the process that forks others has ended"
-        return json.loads(line)
+        self._requests.send(request)
+        return self._requests.recv()  # EOFError: the process that forks others has ended
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._process.communicate(timeout=20)
+        self._requests.close()
+        self._process.join(20)
 
 
 class Child:
@@ -432,7 +426,7 @@ def run_client(request: dict[str, Any]) -> int:
     toy = Toy(
         Path(request["notes"]),
         request["wide"],
-        request.get("step_s", 0.005),
+        request.get("step_s", 0.02),
         Path(request["hold"]),
         request.get("broken", ""),
     )
@@ -473,7 +467,7 @@ def _child(request: dict[str, Any]) -> None:
         os._exit(status)
 
 
-def _fork_for_tests() -> None:
+def _fork_for_tests(requests: Connection) -> None:
     """Read requests, fork, answer; until nobody asks any more."""
     import torch
 
@@ -500,16 +494,19 @@ def _fork_for_tests() -> None:
     gc.freeze()  # a look for garbage in a child would copy every page that it touches
     ends: dict[int, int | None] = {}
     try:
-        for request in _requests():
+        while True:
+            request = requests.recv()
             if request["what"] == "exit":
                 answer = _exit(ends, request["pid"])
             else:
                 answer = os.fork()
                 if answer == 0:
+                    requests.close()
                     _child(request)
                 ends[answer] = None
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+            requests.send(answer)
+    except EOFError:
+        pass  # nobody asks any more
     finally:
         for pid, status in ends.items():
             if status is None:
@@ -518,18 +515,9 @@ def _fork_for_tests() -> None:
         os._exit(0)  # at once, without taking everything down in order
 
 
-def _requests() -> Iterator[dict[str, Any]]:
-    for line in sys.stdin:
-        yield json.loads(line)
-
-
 def _exit(ends: dict[int, int | None], pid: int) -> int | None:
     if ends[pid] is None:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             ends[pid] = os.waitstatus_to_exitcode(status)
     return ends[pid]
-
-
-if __name__ == "__main__":
-    _fork_for_tests()

@@ -151,7 +151,7 @@ class FaultSequence:
 
     def _member(self, name: str) -> Child:
         address = self.way.address if name == "far" else None
-        return self.run.client(name, address, step_s=self.draw.choice((0.01, 0.03)))
+        return self.run.client(name, address, step_s=self.draw.choice((0.03, 0.06)))
 
     def _pause(self, child: Child) -> None:
         child.signal(signal.SIGSTOP)

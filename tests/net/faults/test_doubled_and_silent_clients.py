@@ -23,7 +23,7 @@ def test_a_client_that_was_started_anew_before_its_end_was_noticed_gets_in(build
     way = proxy(run)
     run.hold("twice")
     first = run.client("twice", way.address)
-    run.client("other", step_s=0.02)
+    run.client("other", step_s=0.05)
     task, client = training(run, "twice"), number(run, "twice")
     way.stall()  # so that the server does not hear of its end
     first.kill()
@@ -41,7 +41,7 @@ def test_a_client_that_is_started_again_later_keeps_its_number(build):
     run = build("fedbuff", 2, ON, SOON, k=1)
     server = run.serve()
     first = run.client("twice")
-    run.client("other", step_s=0.02)
+    run.client("other", step_s=0.05)
     client = number(run, "twice")
     task = run.given(client)
     arrived(run, task)
@@ -59,7 +59,7 @@ def test_of_two_clients_with_one_name_the_second_waits_for_the_end_of_the_first(
     run = build("fedasync", 2, ON, SOON)
     server = run.serve()
     first = run.client("name")
-    run.client("other", step_s=0.02)
+    run.client("other", step_s=0.05)
     client = number(run, "name")
     training(run, "name")
     second = run.client("name")
@@ -100,7 +100,7 @@ def test_a_new_process_that_dies_before_it_is_ready_has_replaced_the_old_one(bui
 def test_a_client_that_stops_is_noticed_within_ten_seconds_by_default(build):
     run = build("fedbuff", 3, ON, {}, k=1)
     server = run.serve()
-    run.clients(2, step_s=0.02)
+    run.clients(2, step_s=0.1)
     frozen = run.client("frozen")
     client = number(run, "frozen")
     arrived(run, run.given(client))
@@ -129,7 +129,7 @@ def test_who_connects_and_says_nothing_bothers_nobody(build):
             silent = mute.stub.control(None, metadata=mute.metadata)
             assert (await half.hello()).HasField("welcome")  # and never ready
             with socket.create_connection(("127.0.0.1", run.port)):  # and one that is no HTTP/2
-                run.clients(2, step_s=0.005)
+                run.clients(2, step_s=0.05)
                 with pytest.raises(EOFError):
                     await half.hear("start")
                 await asyncio.to_thread(run.reached, 10)

@@ -61,7 +61,7 @@ def test_a_killed_server_goes_on_and_ends_with_the_model_of_an_undisturbed_run(b
 def test_a_server_that_is_killed_again_and_again_loses_nothing(build):
     run = build("fedasync", 3, ON, QUICK)
     server = run.serve()
-    run.clients(3, step_s=0.01)
+    run.clients(3, step_s=0.03)
     for times in range(3):
         run.reached(3 * (times + 1))
         done = run.of(Aggregate)
@@ -138,7 +138,7 @@ def test_a_damaged_snapshot_falls_back_to_the_one_before(build, damaged):
     run = build("fedbuff", 3, ON, QUICK | {"snapshot_every_s": 0.2}, k=2)
     run.config["server"] = {"optimiser": "fedadam", "lr": 0.1}
     server = run.serve()
-    run.clients(3, step_s=0.01)
+    run.clients(3, step_s=0.03)
     newest, before = run.out / "snapshot.pt", run.out / "snapshot.1.pt"
     oldest = run.out / "snapshot.2.pt"
     run.wait_for(before.exists if damaged == "all of two" else oldest.exists, "there are too few")

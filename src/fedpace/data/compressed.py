@@ -5,6 +5,7 @@ import zlib
 from importlib.resources.abc import Traversable
 
 from fedpace.core.errors import ConfigError
+from fedpace.data.unpacked import find_copy, keep_copy
 
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 
@@ -44,7 +45,12 @@ def _unxz(path: Traversable, raw: bytes) -> bytes:
             f"{path} is an xz file, but this Python was built without lzma; "
             "use a Python with it (build Python where liblzma's headers are installed)"
         ) from error
+    content = find_copy(raw)
+    if content is not None:
+        return content
     try:
-        return lzma.decompress(raw)
+        content = lzma.decompress(raw)
     except lzma.LZMAError as error:
         raise ConfigError(f"{path} is a broken xz file ({error}); fetch it again") from error
+    keep_copy(raw, content)
+    return content

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.random.keyed import generator, torch_seed
@@ -198,17 +199,16 @@ def test_momentum_lives_on_when_full_steps_end():
     trainer = Trainer(task(), quick, SEED)
     trainer.run(job(steps=4, full_steps=2, depth=2), trainer.initial())
     seen = []
-    original = torch.optim.SGD.step
 
-    def spy(self, *args, **kwargs):
-        seen.append(
-            [self.state[p].get("momentum_buffer") is not None for p in self.param_groups[0]["params"]]
-        )
-        return original(self, *args, **kwargs)
+    def spy(optimiser, args, kwargs):
+        params = optimiser.param_groups[0]["params"]
+        seen.append([optimiser.state[p].get("momentum_buffer") is not None for p in params])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.optim.SGD, "step", spy)
+    watching = register_optimizer_step_pre_hook(spy)
+    try:
         trainer.run(job(steps=4, full_steps=2, depth=2), trainer.initial())
+    finally:
+        watching.remove()
     assert seen == [[False] * 8, [True] * 8, [True] * 4, [True] * 4]
 
 

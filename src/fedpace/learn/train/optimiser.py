@@ -1,6 +1,8 @@
 """A client's optimiser, by its class name in torch.optim."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +19,33 @@ def client_optimiser(
 
     lr: that of the settings, as it has decayed by the round.
     """
-    kind: Callable[..., Optimizer] = getattr(torch.optim, settings.optimiser)
-    return kind(params, lr=lr, **settings.options)
+    return _without_compiler(settings.optimiser)(params, lr=lr, **settings.options)
+
+
+@cache
+def _without_compiler(name: str) -> Callable[..., Optimizer]:
+    """An optimiser of torch.optim whose steps do not import torch's compiler.
+
+    Making and stepping one tells the compiler, if it is at work, to look away. It never is here, but
+    torch imports it for that, which takes seconds: as long as the rest of torch. Numbers are the same;
+    where torch is put together in another way the class itself is taken.
+    """
+    kind: type[Optimizer] = getattr(torch.optim, name)
+    plain: Any = getattr(kind.step, "__wrapped__", None)
+    if getattr(plain, "__name__", "") != "step":
+        return kind
+    for method in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
+        inner: Any = getattr(getattr(Optimizer, method), "__wrapped__", None)
+        if inner is not None and not hasattr(inner, "__dynamo_disable"):
+            inner.__dynamo_disable = inner
+    while hasattr(plain, "__wrapped__"):  # below what profilers have put around it
+        plain = plain.__wrapped__
+
+    def step(self: Optimizer, closure: Any = None) -> Any:
+        with torch.set_grad_enabled(bool(self.defaults.get("differentiable"))):
+            return plain(self, closure)
+
+    return type(name, (kind,), {"step": step, "__module__": kind.__module__})
 
 
 def effort(settings: TrainSettings, steps: int) -> float:

@@ -16,6 +16,7 @@ from rich.console import Console
 from fedpace.cli import shared
 from fedpace.core.errors import ConfigError, FedpaceError, unknown
 from fedpace.core.host import write_whole
+from fedpace.learn.phases import PhaseClock
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
 from fedpace.runs.comparison.workers import Entry
@@ -56,6 +57,9 @@ def run(
     overwrite: shared.Overwrite = False,
     snapshot_every: Annotated[float, typer.Option(help="Real seconds between snapshots.")] = 60.0,
     track: shared.TrackTo = None,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Say where the seconds to the first round went.")
+    ] = False,
     set_: shared.Set = None,
 ) -> None:
     """Simulate one policy.
@@ -64,7 +68,9 @@ def run(
     training has diverged, 4 where no update was ever used. Ctrl-C saves the run's state first; --resume
     goes on, also with a run that is over, if stop.rounds or another end is set further off.
     """
-    from fedpace.runs.simulate import simulate_run
+    clock = PhaseClock.of_process()
+    with clock.phase("imports"):
+        from fedpace.runs.simulate import simulate_run
 
     options = {
         "seed": seed,
@@ -89,9 +95,12 @@ def run(
             overwrite=overwrite,
             snapshot_every_s=snapshot_every,
             watches=(board.watch(label, stop),),
+            clock=clock,
         )
     aims = settings.compare
     shared.show_report({label: [result.summary]}, folder, aims.targets, settings.name, aims.metric)
+    if timings:
+        shared.say(clock.describe())
     shared.end_if_diverged(result.summary)
     shared.end_if_nothing_happened([result.summary])
 

@@ -38,6 +38,15 @@ def open_device(name: str) -> torch.device:
     return torch.device("cuda", index)
 
 
+def start_device(name: str) -> torch.device:
+    """Open a device and wait until it can compute, so that its start is nobody else's time."""
+    device = open_device(name)
+    if device.type == "cuda":
+        torch.zeros(1, device=device)
+        torch.cuda.synchronize(device)
+    return device
+
+
 @contextmanager
 def at_work(device: torch.device, precision: str = "float32") -> Iterator[None]:
     """While entered, `device` is the current one; float32 is computed as a CPU does.

@@ -5,7 +5,7 @@ Wrong settings show here, before anything is written.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from fedpace.core.contract.faults import make_policy
@@ -21,6 +21,7 @@ from fedpace.core.session import Recorder, Session
 from fedpace.data.streams import Stream, make_stream
 from fedpace.fleet.fleet import Fleet
 from fedpace.fleet.speeds import FleetSettings
+from fedpace.learn.phases import PhaseClock, importing
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config, PolicyPlan
 from fedpace.runs.disk.changes import BUDGET_ENDS
@@ -37,7 +38,10 @@ _NOT_OF_ONE_RUN = ("policies", "compare", "sweep", "policy", "budget", "weights"
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run that is asked for. task: instead of the config's; folder: None: it stays in memory."""
+    """A run that is asked for. task: instead of the config's; folder: None: it stays in memory.
+
+    clock: is told the phases of its start.
+    """
 
     config: Config
     plan: PolicyPlan
@@ -46,13 +50,16 @@ class RunRequest:
     device: str = "cpu"
     resume: bool = False
     overwrite: bool = False
+    clock: PhaseClock = field(default_factory=PhaseClock, compare=False)
 
     def find_task(self) -> "Task | TimingTask":
         if self.task is not None:
             return self.task
         config = self.config
-        kind, settings = configs.plugin("tasks", dict(config.task), "task", config.folder)
-        built: Task | TimingTask = kind.build(settings, config.client_count)
+        with importing(self.clock):
+            kind, settings = configs.plugin("tasks", dict(config.task), "task", config.folder)
+        with self.clock.phase("data"):
+            built: Task | TimingTask = kind.build(settings, config.client_count)
         return built
 
     def earlier_profile(self) -> ModelProfile | None:
@@ -94,7 +101,8 @@ class Assembly:
         config = _with_clients(request.config, task)
         request = replace(request, config=config)
         kind, settings = configs.plugin("fleets", dict(config.fleet), "fleet", config.folder)
-        fleet = kind.build(settings, config.client_count, config.seed)
+        with request.clock.phase("fleet"):
+            fleet = kind.build(settings, config.client_count, config.seed)
         learning: Learning | None = None
         samples: Sequence[int]
         operations: float | None = None
@@ -104,14 +112,16 @@ class Assembly:
             model, samples = task.thinned(plan.widths).model, task.samples
             stream, operations = make_stream(config.stream, samples, config.seed), task.operations
         else:
-            from fedpace.learn.many.executor import one_thread
-            from fedpace.runs import learning as sides
+            with importing(request.clock):
+                from fedpace.learn.many.executor import one_thread
+                from fedpace.runs import learning as sides
 
             # Sums depend on the number of threads; one thread makes a run the same on every machine.
             stack.enter_context(one_thread())
-            task, samples, stream = sides.divide(task, config, fleet.sample_s)
+            with request.clock.phase("partition"):
+                task, samples, stream = sides.divide(task, config, fleet.sample_s)
             timed = request.earlier_profile()
-            learning = sides.Learning(task, config, plan, request.device, timed, stream)
+            learning = sides.Learning(task, config, plan, request.device, timed, stream, request.clock)
             model = learning.profile
         if learning is None or config.timing_only:
             check_timing(plan)

@@ -13,6 +13,7 @@ from fedpace.core import codec
 from fedpace.core.errors import ConfigError
 from fedpace.core.host import open_whole, write_whole
 from fedpace.core.journal import JOURNAL, Header, part_path, read
+from fedpace.learn.phases import TIMINGS
 from fedpace.runs.disk.changes import Difference, check_changes, with_ends
 from fedpace.runs.disk.generations import SnapshotFiles
 from fedpace.runs.disk.lock import FolderLock
@@ -40,6 +41,7 @@ class RunFolder:
     def __init__(self, folder: str | Path) -> None:
         self.path = path = Path(folder)
         self.journal, self.weights = path / JOURNAL, path / "weights.pt"
+        self.timings = path / TIMINGS
         self.part, self.snapshot = part_path(self.journal), path / "snapshot.pt"
         self.snapshots = SnapshotFiles(self.snapshot)
         self.spool, self.clients, self.run_id = path / "spool", path / "clients.json", path / "run.json"
@@ -138,7 +140,7 @@ class RunFolder:
 
     def _delete(self) -> None:
         rmtree(self.spool, ignore_errors=True)
-        for path in (self.part, self.journal, self.weights, self.clients):
+        for path in (self.part, self.journal, self.weights, self.clients, self.timings):
             path.unlink(missing_ok=True)
 
     def drop_helpers(self) -> None:

@@ -18,6 +18,7 @@ from fedpace.data.shares import Shares
 from fedpace.data.streams import Stream, make_stream, order_of_arrival
 from fedpace.learn import files
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.phases import PhaseClock
 from fedpace.learn.server.client_tests import ClientEvaluator
 from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.server.model_server import ModelServer, UpdateSource
@@ -75,7 +76,8 @@ def divide(
 class Learning:
     """A run's task, its trainer and its model's profile.
 
-    timed: a profile that is known already; stream: how clients' samples arrive.
+    timed: a profile that is known already; stream: how clients' samples arrive; clock: is told the
+    phases of the start.
     """
 
     def __init__(
@@ -86,12 +88,16 @@ class Learning:
         device: str,
         timed: ModelProfile | None = None,
         stream: Stream | None = None,
+        clock: PhaseClock | None = None,
     ) -> None:
+        self._clock = clock = clock or PhaseClock()
         self._task, self._server, self._saved = task, plan.server, config.weights
         self._by_client = config.evaluate.clients
         self._counted = config.profile == "flops"
-        self.trainer = Trainer(task, plan.train, config.seed, device, stream)
-        self.profile = timed or self.trainer.profile(config.profile, plan.widths)
+        with clock.phase("model"):
+            self.trainer = Trainer(task, plan.train, config.seed, device, stream)
+        with clock.phase("profile"):
+            self.profile = timed or self.trainer.profile(config.profile, plan.widths)
 
     def count_operations(self) -> float:
         """Operations of a step of the full model for one sample."""
@@ -100,12 +106,19 @@ class Learning:
     def models(self, source: UpdateSource, guarded: bool = False) -> ModelServer:
         """A model server at the model's initial weights. guarded: see there."""
         trainer = self.trainer
-        evaluator = Evaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
+        evaluator = Evaluator(
+            self._task, trainer.layout, trainer.new_model(), device=trainer.device, clock=self._clock
+        )
         store = ModelStore(trainer.layout, trainer.initial(), self._server, evaluator, trainer.slim)
         if not self._by_client:
             return ModelServer(store, source, guarded=guarded)
         tests = ClientEvaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)
         return ModelServer(store, source, tests, guarded)
+
+    @property
+    def precision(self) -> str:
+        """Precision of products in training."""
+        return self.trainer.settings.precision
 
     @property
     def metrics(self) -> tuple[MetricInfo, ...]:

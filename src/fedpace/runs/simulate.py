@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,9 @@ from fedpace.core.errors import ConfigError, Count, NothingHappened, check, unkn
 from fedpace.core.host import few_collections
 from fedpace.core.journal import Journal, Memory
 from fedpace.core.policy import Policy
-from fedpace.core.run import Watch
+from fedpace.core.run import Standing, Watch
 from fedpace.core.session import Recorder
+from fedpace.learn.phases import PhaseClock, importing
 from fedpace.report.summary import Summary
 from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly, RunRequest
@@ -122,8 +123,15 @@ def simulate_run(
     watches: Iterable[Watch] = (),
     stop: StopFlag | None = None,
     hooks: Hooks | None = None,
+    clock: PhaseClock | None = None,
+    room: int | None = None,
 ) -> Result:
-    """Run one policy as `simulate` does, and show nothing. watches: are told where it stands."""
+    """Run one policy as `simulate` does, and show nothing. watches: are told where it stands.
+
+    clock: is told the phases of the start; room: bytes that stacks of clients may take on a GPU, None
+    for a quarter of what is free.
+    """
+    clock = clock or PhaseClock()
     hooks, task = hooks or Hooks(), config.own.task if task is None else task
     check("workers", workers, Count)
     if executor not in ("processes", "ray"):
@@ -131,12 +139,16 @@ def simulate_run(
     check_folder_given(out, resume, overwrite)
     folder = None if out is None else RunFolder(out)
     plans = configs.load_plan(config, policy)
-    request = RunRequest(*plans, folder, task, device, resume, overwrite)
-    check_device(device)
+    request = RunRequest(*plans, folder, task, device, resume, overwrite, clock)
+    if device != "cpu":
+        with importing(clock):
+            from fedpace.learn.device import start_device
+        with clock.phase("device"):
+            start_device(device)
     tracking = LiveTracking(plans[0], None if folder is None else folder.path)
     with ExitStack() as stack:
         assembly = Assembly.simulated(request, stack)
-        trainers = _Workers(workers, executor == "ray", stack)
+        trainers = _Workers(workers, executor == "ray", stack, clock, room)
         if folder is None:
             return _in_memory(assembly, trainers, tuple(watches), hooks)
         stack.enter_context(folder)
@@ -168,14 +180,35 @@ class _Workers:
     count: int
     cluster: bool
     stack: ExitStack
+    clock: PhaseClock
+    room: int | None
 
     def models(self, learning: "Learning") -> "ModelServer":
-        from fedpace.learn.many.choice import open_executor
-        from fedpace.sim.lazy import LazyTraining
+        with importing(self.clock):
+            from fedpace.learn.many.choice import open_executor
+            from fedpace.sim.lazy import LazyTraining
 
-        trainer = learning.trainer
-        executor = self.stack.enter_context(open_executor(trainer, self.count, self.cluster))
-        return learning.models(LazyTraining(executor))
+        with self.clock.phase("executor"):
+            opened = open_executor(learning.trainer, self.count, self.cluster, self.clock, self.room)
+            executor = self.stack.enter_context(opened)
+            return learning.models(LazyTraining(executor))
+
+
+class _StartWatch:
+    """A watch that ends a run's start with its first round, and writes its phases into the folder."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._request, self._learning = assembly.request, assembly.learning
+
+    def __call__(self, standing: Standing) -> None:
+        clock, folder = self._request.clock, self._request.folder
+        if not clock.running or standing.round < 1:
+            return
+        clock.stop()
+        if folder is not None and self._learning is not None:
+            about = {"device": self._request.device, "precision": self._learning.precision}
+            with suppress(OSError):  # a full disk is no reason to end
+                clock.write(folder.timings, about)
 
 
 def _in_memory(
@@ -183,7 +216,7 @@ def _in_memory(
 ) -> Result:
     memory, learning, request = Memory(), assembly.learning, assembly.request
     models = None if learning is None else workers.models(learning)
-    _run(assembly, memory, models, watches, hooks)
+    _run(assembly, memory, models, (*watches, _StartWatch(assembly)), hooks)
     header = assembly.header
     weights = FinalWeights(header, task=request.task, folder=request.config.folder)
     if learning is not None and models is not None:
@@ -214,6 +247,7 @@ def _on_disk(
     before: tuple[Watch, ...] = ()
     if begin is None:
         journal = Journal(folder.journal, assembly.header)
+        watches = (*watches, _StartWatch(assembly))
     else:
         journal = retraced = RetracedJournal(folder.journal, begin.lines, begin)
         retraced.announce([one for one in folder.changes if not one.is_end])
@@ -249,6 +283,7 @@ def _run(
     )
     watches = (*first, *((hooks,) if hooks else ()), *watches)
     run = assembly.run(assembly.session(hooks.tap(recorder)), world, models, watches)
-    with few_collections() if models is None else nullcontext():
+    few = few_collections() if models is None else nullcontext()
+    with few, assembly.request.clock.phase("first round"):
         run.to_end()
     hooks.flush()

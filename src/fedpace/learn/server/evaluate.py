@@ -9,6 +9,7 @@ from fedpace.learn.metrics.loss import LossTotal
 from fedpace.learn.metrics.totals import Total, make_total
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.phases import PhaseClock
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.tree import call, count_rows
 
@@ -17,10 +18,19 @@ class Evaluator:
     """Computes the metrics of weights, in a model of its own."""
 
     def __init__(
-        self, task: Task, layout: Layout, model: nn.Module, batch_size: int = 500, device: str = "cpu"
+        self,
+        task: Task,
+        layout: Layout,
+        model: nn.Module,
+        batch_size: int = 500,
+        device: str = "cpu",
+        clock: PhaseClock | None = None,
     ) -> None:
-        """model: made as the trained one was; what it draws and does not save must be the same."""
-        self._task = task
+        """model: made as the trained one was; what it draws and does not save must be the same.
+
+        clock: is told the phases of a start.
+        """
+        self._task, self._clock = task, clock or PhaseClock()
         self._batch_size = batch_size
         self._device = open_device(device)
         self._model = place(model.eval(), self._device)
@@ -31,7 +41,7 @@ class Evaluator:
         """The value of every metric by its name, the main one first, the loss among them."""
         self._bound.load(weights.on(self._device))
         chosen = self._task.metric_set
-        with at_work(self._device), torch.inference_mode():
+        with self._clock.phase("evaluation"), at_work(self._device), torch.inference_mode():
             totals: dict[str, Total] = {LOSS_NAME: LossTotal(self._task.loss)}
             totals |= {one.name: make_total(one, self._device) for one in chosen.metrics}
             for batch, truth in self._samples.batches(self._batch_size):

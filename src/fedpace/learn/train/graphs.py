@@ -128,9 +128,13 @@ def _replay(replay: Callable[[], None], own: Batch, inputs: Tree, targets: Tree)
 
 
 class CudaCapture:
-    """Captures steps as CUDA graphs that share their memory: none of them runs beside another."""
+    """Captures steps as CUDA graphs that share their memory: none of them runs beside another.
 
-    def __init__(self, device: torch.device) -> None:
+    alike: all steps are one step in other sizes, and the first shows whether they wait for the GPU.
+    """
+
+    def __init__(self, device: torch.device, alike: bool = False) -> None:
+        self._alike, self._tried = alike, False
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call, unused-ignore]
         self._pool = torch.cuda.graph_pool_handle()
 
@@ -139,8 +143,10 @@ class CudaCapture:
         self._aside(one_step)
         graph = torch.cuda.CUDAGraph()
         try:
-            with _waiting_refused():  # a capture that breaks off would leave generators unusable
-                self._aside(one_step)
+            if not (self._alike and self._tried):
+                with _waiting_refused():  # a capture that breaks off would leave generators unusable
+                    self._aside(one_step)
+                self._tried = True
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 one_step()
         except RuntimeError as error:

@@ -22,6 +22,7 @@ from fedpace.learn.many.stacks.steps import (
     plain_descent,
 )
 from fedpace.learn.metrics.loss import ignored_target
+from fedpace.learn.phases import PhaseClock
 from fedpace.learn.train.trainer import Trainer
 
 _CPU_BYTES = 8 * 2**20
@@ -62,10 +63,19 @@ class StackPlanner:
     """Plans the stacks of a trainer's jobs, and remembers its plans.
 
     size: most jobs of a stack, None for what cache or memory has room for; mixed: prefer stacks that
-    hold jobs of all depths.
+    hold jobs of all depths; clock: is told the phases of a start; room: bytes that a stack may take on
+    a GPU, None for a quarter of what is free.
     """
 
-    def __init__(self, trainer: Trainer, size: int | None, mixed: bool) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        size: int | None,
+        mixed: bool,
+        clock: PhaseClock | None = None,
+        room: int | None = None,
+    ) -> None:
+        self._clock, self._bytes = clock or PhaseClock(), room
         self._trainer, self._size, self._mixed = trainer, size, mixed
         self._device = open_device(trainer.device)
         self._chain = chain_of(trainer)
@@ -92,7 +102,7 @@ class StackPlanner:
     def plan(self, kind: JobKind) -> StackPlan | None:
         """The plan for jobs of a kind; None: they must be trained one by one."""
         if kind not in self._plans:
-            with at_work(self._device), drawing(self._device, 0):
+            with self._clock.phase("trials"), at_work(self._device), drawing(self._device, 0):
                 self._plans[kind] = self._planned(kind)
         found = self._plans[kind]
         return found if isinstance(found, StackPlan) else None
@@ -156,6 +166,12 @@ class StackPlanner:
         numbers = sum(param.numel() * param.element_size() for param in params)
         if self._device.type == "cpu":
             return min(max(_CPU_BYTES // (2 * numbers + saved), _FEWEST), _MOST)
-        free, _ = torch.cuda.mem_get_info(self._device)
+        room = stack_room(self._device) if self._bytes is None else self._bytes
         # A replayed stack keeps the optimiser's state and the weights that it began with.
-        return min(max(free // 4 // (5 * numbers + saved), 1), _MOST)
+        return min(max(room // (5 * numbers + saved), 1), _MOST)
+
+
+def stack_room(device: torch.device, sharing: int = 1) -> int:
+    """Bytes that a stack may take on a GPU: a quarter of what is free, divided by who share it."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free // 4 // sharing

@@ -23,6 +23,7 @@ from fedpace.learn.many.executor import Jobs
 from fedpace.learn.many.stacks.stack import IGNORED, Stack, StackBatch, places_of
 from fedpace.learn.many.stacks.steps import Gradients, first_rows
 from fedpace.learn.model.weights import Update
+from fedpace.learn.phases import PhaseClock
 from fedpace.learn.samples.samples import Batch
 from fedpace.learn.train.graphs import CannotCapture, Capture
 from fedpace.learn.train.job import Job
@@ -52,6 +53,7 @@ class ReplayTrainer:
     capture: how steps are made to be replayed; None: they are made anew each time. ignored: the target
     that the loss leaves out. The optimiser of the
     trainer's settings must be `capturable`. Results are those of `Trainer.run` but for rounding.
+    clock: is told the phases of a start.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class ReplayTrainer:
         capture: Capture | None,
         most: int,
         ignored: int | None = IGNORED,
+        clock: PhaseClock | None = None,
     ) -> None:
         self.most, self._ignored = most, IGNORED if ignored is None else ignored
+        self._clock = clock or PhaseClock()
         self._device = open_device(trainer.device)
         settings = trainer.settings
         self._lr: Tensor | None = None  # where it moves: a graph would hold a number for ever
@@ -100,7 +104,8 @@ class ReplayTrainer:
             sizes = [_Size(room_for(left), first.batch_size, mixed) for left in _alive(jobs)]
             for size in dict.fromkeys(sizes):
                 if size not in self._replays:
-                    self._replays[size] = self._captured(size, partial(self._step, size, part))
+                    with self._clock.phase("capture"):
+                        self._replays[size] = self._captured(size, partial(self._step, size, part))
             self._begin(jobs, step_size(settings.lr, settings.decay, first.version), mixed)
             return self._train(jobs, sizes, mixed)
 

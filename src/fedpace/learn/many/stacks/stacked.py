@@ -15,6 +15,7 @@ from fedpace.learn.many.stacks.plan import JobKind, StackPlan, StackPlanner
 from fedpace.learn.many.stacks.replay import ReplayTrainer
 from fedpace.learn.many.stacks.train import StackTrainer
 from fedpace.learn.model.weights import Update
+from fedpace.learn.phases import PhaseClock
 from fedpace.learn.train.graphs import Capture, CudaCapture
 from fedpace.learn.train.reused_optimisers import capturable
 from fedpace.learn.train.trainer import Trainer
@@ -24,22 +25,29 @@ class StackedExecutor(InlineExecutor):
     """An executor that stacks jobs wherever that is possible.
 
     size: most jobs of a stack, None for what cache or memory has room for;
-    capture: how steps are made to be replayed, None for CUDA graphs on a GPU.
+    capture: how steps are made to be replayed, None for CUDA graphs on a GPU; clock: is told the phases
+    of a start; room: bytes that a stack may take on a GPU, None for a quarter of what is free.
     A model, optimiser or job that cannot be stacked is trained one by one; `notes` says why.
     """
 
     def __init__(
-        self, trainer: Trainer, size: int | None = None, capture: Capture | None = None
+        self,
+        trainer: Trainer,
+        size: int | None = None,
+        capture: Capture | None = None,
+        clock: PhaseClock | None = None,
+        room: int | None = None,
     ) -> None:
         if size is not None and size < 1:
             raise ConfigError(f"size is {size}; set it to 1 or more")
         self._trainer, self._device = trainer, open_device(trainer.device)
         if capture is None and self._device.type == "cuda":
-            capture = CudaCapture(self._device)
-        self._capture = capture
+            capture = CudaCapture(self._device, alike=True)
+        self._capture, self._clock = capture, clock or PhaseClock()
         self._replay: ReplayTrainer | None = None
         replayed = capture is not None and capturable(trainer.settings) is not None
-        self._planner = StackPlanner(trainer, size, replayed)
+        with self._clock.phase("kernels"):
+            self._planner = StackPlanner(trainer, size, replayed, self._clock, room)
 
     @property
     def appetite(self) -> int:
@@ -83,5 +91,5 @@ class StackedExecutor(InlineExecutor):
         """The trainer of replayed stacks of all shapes, since it holds a stack's memory."""
         if self._replay is None:
             how = plan.gradients, self._capture, plan.size, plan.ignored
-            self._replay = ReplayTrainer(self._trainer, *how)
+            self._replay = ReplayTrainer(self._trainer, *how, self._clock)
         return self._replay

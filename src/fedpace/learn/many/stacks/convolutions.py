@@ -24,7 +24,10 @@ def convolve(
 ) -> Tensor | None:
     """Compute torch.conv2d by our kernels, within vmap; None where they cannot do it."""
     down, right = _pair(stride)
-    even = down == right and _pair(dilation) == (1, 1) and groups == 1
+    even = down == right and _pair(dilation) == (1, 1)
+    # A channel that is a group of its own has too little for our kernels; torch has one for that.
+    if groups > 1 and weight.shape[1] == 1:
+        return None
     kinds = x.dtype in (torch.float32, torch.bfloat16)
     if not (x.ndim == 4 and kinds and even) or isinstance(padding, str):
         return None
@@ -32,7 +35,7 @@ def convolve(
         kind = torch.get_autocast_dtype("cuda")
         x, weight, bias = x.to(kind), weight.to(kind), None if bias is None else bias.to(kind)
     exact = torch.get_float32_matmul_precision() == "highest"
-    found: Tensor = _of_one(x, weight, bias, down, _pair(padding), exact)
+    found: Tensor = _of_one(x, weight, bias, groups, down, _pair(padding), exact)
     return found
 
 
@@ -80,7 +83,21 @@ class StackedConvolution(Function):
         return *found, None, None, None
 
 
-_of_one = in_stack(StackedConvolution.apply, 3)
+def _together(x: Tensor, weights: Tensor, bias: Tensor | None, groups: int, *how: Any) -> Tensor:
+    """Convolve; the groups of a client are clients of their own to the kernels."""
+    clients, samples = x.shape[:2]
+    if groups > 1:
+        x = x.view(clients, samples, groups, -1, *x.shape[3:]).transpose(1, 2).flatten(0, 1)
+        weights = weights.reshape(clients * groups, -1, *weights.shape[2:])
+        bias = None if bias is None else bias.reshape(clients * groups, -1)
+    found: Tensor = StackedConvolution.apply(x, weights, bias, *how)  # type: ignore[no-untyped-call]
+    if groups == 1:
+        return found
+    found = found.view(clients, groups, *found.shape[1:]).transpose(1, 2)
+    return found.flatten(2, 3)
+
+
+_of_one = in_stack(_together, 3)
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -12,10 +12,12 @@ from fedpace.learn.many.stacks.operators.attention import attend, attend_in_head
 from fedpace.learn.many.stacks.operators.batch_norm import BatchStatistics, normalise_batch
 from fedpace.learn.many.stacks.operators.dense import linear
 from fedpace.learn.many.stacks.operators.embedding import embed
+from fedpace.learn.many.stacks.operators.over_time import convolve_over_time
 from fedpace.learn.many.stacks.operators.recurrent import run_cell, run_layers
 
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     functional.linear: linear,
+    torch.conv1d: convolve_over_time,
     functional.embedding: embed,
     functional.scaled_dot_product_attention: attend,
     functional.multi_head_attention_forward: attend_in_heads,

@@ -21,6 +21,7 @@ NAMES = (
     "stopped_backward",
     "overhead",
     "stacked",
+    "architectures",
     "net",
     "jobs",
 )  # memory is told best before torch is in

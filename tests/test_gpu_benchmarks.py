@@ -2,10 +2,12 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from benchmarks.gpu import collect, needs, parts, rates, runs
+from benchmarks.architectures import speech
+from benchmarks.gpu import architectures, collect, needs, parts, rates, runs
 from benchmarks.gpu.agreement import same
 from benchmarks.gpu.parts import BY_NAME_ONLY, PARTS, Part, Row
 
@@ -44,6 +46,14 @@ def test_updates_of_stacks_are_told_apart_from_those_one_by_one():
     found = {row.what.rpartition(", ")[2]: row for row in same.same("mlp", clients=3, samples=40)}
     assert found["median"].value < 1e-3
     assert found["updates with other bits when made again"].value == 0
+
+
+def test_stacks_of_an_architecture_are_measured_over_one_by_one(monkeypatch):
+    gru = architectures.Architecture("GRU", 2, partial(speech, frames=12))
+    monkeypatch.setattr(architectures, "MODELS", (gru,))
+    found = list(architectures.architectures("float32", clients=2, steps=1, turns=1))
+    assert [row.aim for row in found] == [None, None, 8, 1e-3]
+    assert found[-1].value < 1e-3
 
 
 def test_a_command_is_timed_round_by_round():

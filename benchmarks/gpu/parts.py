@@ -70,6 +70,7 @@ PARTS: tuple[Part, ...] = (
     Part("rate-resnet20", "rates:rates", ("resnet20-gn", "tf32", "bf16", "float32"), 40, 100),
     Part("rate-cnn", "rates:rates", ("mnist-cnn", "tf32", "bf16", "float32"), 30, 80),
     Part("fedbuff", "rates:fedbuff", ("resnet20-gn", "mnist-cnn"), 30, 80),
+    Part("architectures", "architectures:architectures", ("tf32",), 60, 120),
     Part("timely", "whole:timely", ("tf32", "60"), 40, 100),
     Part("kernels", "closer.kernels:kernels", ("resnet20-gn", "tf32"), 20, 40),
     Part("one-by-one", "rates:one_by_one", ("mnist-cnn", "resnet20-gn"), 30, 60),

@@ -1,0 +1,184 @@
+"""Models of several architectures: 64 clients in stacks over one client after the other.
+
+Both train the same jobs from the same weights and take turns, in one process with one thread (two
+processes do the same side by side). Samples are random numbers. `python -m benchmarks architectures`
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+CLIENTS, STEPS, TURNS = 64, 3, 5
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model and what it is trained on. task(clients, samples of each): a task of random samples."""
+
+    what: str
+    batch_size: int
+    task: Callable[[int, int], Any]
+
+
+def speech(clients: int, samples: int, frames: int = 101) -> Any:
+    """The light GRU of the speech tasks for 35 words, 79,044 parameters."""
+    from fedpace.learn.tasks.models.speech import build_speech_model
+
+    build = partial(build_speech_model, "gru", 35, (128, frames))
+    return _numbers(build, clients, samples, (1, 128, frames), 35)
+
+
+def text(
+    name: str, tokens: int, length: int, width: int | None, hidden: int, clients: int, samples: int
+) -> Any:
+    """A model of the text tasks, for the next token of every one."""
+    from fedpace.learn.metrics.loss import TokenLoss
+    from fedpace.learn.tasks.models.text import build_text_model
+
+    build = partial(build_text_model, name, tokens, length, width, hidden)
+    return _tokens(build, clients, samples, tokens, length, TokenLoss(ignore=0))
+
+
+def depthwise(channels: int, clients: int, samples: int) -> Any:
+    """A CNN of depthwise convolutions and 1x1 ones, as in MobileNet, with group norms."""
+    return _numbers(partial(_depthwise, channels), clients, samples, (3, 32, 32), 10)
+
+
+def images(model: str, clients: int, samples: int) -> Any:
+    from fedpace.learn.tasks.models import build_model
+
+    return _numbers(partial(build_model, model, 3, 10, (32, 32)), clients, samples, (3, 32, 32), 10)
+
+
+def encoder(width: int, length: int, clients: int, samples: int) -> Any:
+    """An embedding and two of torch's own encoder layers, for one class of a sequence."""
+    build = partial(_encoder, width, length)
+    return _tokens(build, clients, samples, 100, length, None)
+
+
+SMALL = (
+    Architecture("GRU, 79,044 parameters", 16, speech),
+    Architecture("LSTM of 64", 10, partial(text, "lstm", 70, 40, 8, 64)),
+    Architecture("encoder of 32", 10, partial(encoder, 32, 20)),
+    Architecture("ALBERT of 64", 4, partial(text, "albert", 70, 20, 32, 64)),
+)
+"""What two cores train in stacks."""
+
+
+def _depthwise(channels: int) -> Any:
+    from torch import nn
+
+    def block(inside: int, outside: int, stride: int) -> list[nn.Module]:
+        return [
+            nn.Conv2d(inside, inside, 3, stride, 1, groups=inside, bias=False),
+            nn.GroupNorm(4, inside),
+            nn.ReLU(),
+            nn.Conv2d(inside, outside, 1, bias=False),
+            nn.GroupNorm(4, outside),
+            nn.ReLU(),
+        ]
+
+    blocks = (block(channels << at, channels << (at + 1), 2) for at in range(3))
+    first = nn.Conv2d(3, channels, 3, 1, 1, bias=False), nn.GroupNorm(4, channels), nn.ReLU()
+    last = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels << 3, 10)
+    return nn.Sequential(*first, *(one for each in blocks for one in each), *last)
+
+
+def _encoder(width: int, length: int) -> Any:
+    from torch import nn
+
+    layer = nn.TransformerEncoderLayer(width, 2, 2 * width, 0.0, batch_first=True)
+    body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    return nn.Sequential(nn.Embedding(100, width), body, nn.Flatten(), nn.Linear(width * length, 10))
+
+
+def _numbers(build: Any, clients: int, samples: int, shape: tuple[int, ...], classes: int) -> Any:
+    import numpy as np
+
+    from fedpace.learn.tasks.task import Task
+
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(clients * samples, *shape)).astype(np.float32)
+    targets = draw.integers(0, classes, len(inputs))
+    shares = np.split(draw.permutation(len(inputs)), clients)
+    return Task(build, (inputs, targets), (inputs[:2], targets[:2]), shares)
+
+
+def _tokens(build: Any, clients: int, samples: int, tokens: int, length: int, loss: Any | None) -> Any:
+    import numpy as np
+
+    from fedpace.learn.tasks.task import Task
+
+    draw = np.random.default_rng(0)
+    inputs = draw.integers(1, tokens, (clients * samples, length))
+    targets = draw.integers(1, tokens, inputs.shape) if loss else draw.integers(0, 10, len(inputs))
+    shares = np.split(draw.permutation(len(inputs)), clients)
+    more = {"loss": loss} if loss else {}
+    return Task(build, (inputs, targets), (inputs[:2], targets[:2]), shares, **more)
+
+
+def measured(
+    one: Architecture,
+    device: str,
+    clients: int = CLIENTS,
+    steps: int = STEPS,
+    turns: int = TURNS,
+    **settings: Any,
+) -> tuple[list[float], list[float], float]:
+    """Seconds one by one and in stacks, turn by turn, and how far updates are apart in the median."""
+    import torch
+
+    from fedpace.core.events import TaskResult
+    from fedpace.learn.many.executor import SerialExecutor
+    from fedpace.learn.many.stacks.stacked import StackedExecutor
+    from fedpace.learn.settings import TrainSettings
+    from fedpace.learn.train.trainer import Job, Trainer
+
+    task = one.task(clients, steps * one.batch_size)
+    train = TrainSettings(lr=0.05, batch_size=one.batch_size, together="stacked", **settings)
+    trainer = Trainer(task, train, 0, device)
+    start, result = trainer.initial(), TaskResult(trainer.layout.depth, steps, 0, 0)
+    jobs = [(Job(client, client, 0, one.batch_size, result), start) for client in range(clients)]
+    serial, stacked = SerialExecutor(trainer), StackedExecutor(trainer)
+    spent: tuple[list[float], list[float]] = ([], [])
+    for turn in range(turns + 1):
+        found = []
+        for times, executor in zip(spent, (serial, stacked), strict=True):
+            began = time.perf_counter()
+            found.append(executor.train(jobs))
+            if device != "cpu":
+                torch.cuda.synchronize()
+            if turn:  # the first warms up
+                times.append(time.perf_counter() - began)
+    if not all("in stacks" in how for how in stacked.notes.values()):
+        raise SystemExit(f"{one.what}: {stacked.notes}")
+    pairs = zip(*found, strict=True)
+    away = [float((b.params - a.params).norm() / a.params.norm()) for a, b in pairs]
+    return *spent, median(away)
+
+
+def figures() -> Iterator[tuple[str, float]]:
+    from fedpace.learn.many.executor import single_thread
+
+    single_thread()
+    for one in SMALL:
+        alone, together, away = measured(one, "cpu")
+        ratios = [a / b for a, b in zip(alone, together, strict=True)]
+        samples = CLIENTS * STEPS * one.batch_size
+        print(
+            f"{one.what:24} {samples / median(alone):8.0f} samples a second one by one, "
+            f"{samples / median(together):8.0f} stacked: {median(ratios):5.2f} times "
+            f"({min(ratios):.2f} to {max(ratios):.2f}), updates {away:.0e} apart"
+        )
+        yield f"{one.what}, stacked over one by one", median(ratios)
+
+
+def main() -> dict[str, float]:
+    return dict(figures())
+
+
+if __name__ == "__main__":
+    main()

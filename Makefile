@@ -50,7 +50,7 @@ flower-check: ## one run over a real SuperLink, where Flower can be installed
 test-ray: ## the tests on a local Ray cluster of two workers, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-ray
 	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
-	$(VENV)-ray/bin/python -m pytest tests/learn/many/test_ray.py tests/runs/comparison/test_ray_runs.py
+	$(VENV)-ray/bin/python -m pytest tests/learn/many/test_ray.py tests/learn/many/test_ray_nodes.py tests/runs/comparison/test_ray_runs.py
 
 test-lora: ## the example with transformers and peft, in an environment of its own
 	$(PYTHON) -m venv $(VENV)-lora

@@ -67,7 +67,12 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout, with a plus where files differ from it; None where git has none."""
+    """The commit of the checkout, with a plus where files differ from it; None where git has none.
+
+    FEDPACE_COMMIT says it where a checkout was copied without its history.
+    """
+    if os.environ.get("FEDPACE_COMMIT"):
+        return os.environ["FEDPACE_COMMIT"]
     try:
         found = _git("rev-parse", "--short=12", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no")

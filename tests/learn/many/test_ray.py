@@ -10,6 +10,7 @@ import torch
 
 import fedpace
 from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
+from fedpace.learn.many import ray_executor
 from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.ray_executor import RayExecutor
 from fedpace.learn.many.stacks.stacked import StackedExecutor
@@ -27,6 +28,10 @@ def test_without_ray_one_is_told_what_to_install(monkeypatch):
         RayExecutor(Trainer(task(), TrainSettings(), 1), 2)
     with pytest.raises(ConfigError, match="workers is 0"):
         RayExecutor(Trainer(task(), TrainSettings(), 1), 0)
+    elsewhere = Trainer(task(), TrainSettings(), 1)
+    elsewhere.device = "cuda:1"
+    with pytest.raises(ConfigError, match="device is cuda:1, but a worker of a cluster has a GPU"):
+        RayExecutor(elsewhere, 2)
     with pytest.raises(ConfigError, match="executor 'rays'"):
         fedpace.simulate(config("sync"), task=made(), executor="rays")
 
@@ -82,7 +87,46 @@ def test_stacks_are_spread_over_a_cluster(cluster):
 def test_a_worker_that_dies_is_an_error_that_names_its_tasks(cluster):
     trainer = Trainer(task(crashing), TrainSettings(), 1)
     jobs = [(make_job(0, number, 1, 0, 1, 5), trainer.initial()) for number in (4, 5)]
-    with RayExecutor(trainer, 1) as workers, pytest.raises(FedpaceError, match=r"trained tasks \[4"):
+    with (
+        RayExecutor(trainer, 1) as workers,
+        pytest.raises(FedpaceError, match=r"3 Ray workers that trained tasks \[4"),
+    ):
+        workers.train(jobs)
+
+
+def only_here(trainer, pid):
+    if os.getpid() != pid:
+        raise FedpaceError("it is not for clusters")
+    return SerialExecutor(trainer)
+
+
+def test_a_worker_that_cannot_be_made_is_an_error_that_says_why(cluster):
+    trainer = Trainer(task(), TrainSettings(), 1)
+    jobs = [(make_job(0, 1, 1, 0, 1, 5), trainer.initial())]
+    with (
+        RayExecutor(trainer, 1, partial(only_here, pid=os.getpid())) as workers,
+        pytest.raises(ConfigError, match=r"could not rebuild the task: .*it is not for clusters; its"),
+    ):
+        workers.train(jobs)
+
+
+def test_more_workers_than_cores_train_where_there_is_a_place(cluster):
+    trainer = Trainer(task(plain), TrainSettings(), 11)
+    jobs = [(make_job(number % 3, number, 2, 0, 4, 5), trainer.initial()) for number in range(8)]
+    with RayExecutor(trainer, 7) as workers:
+        found = workers.train(jobs)
+    for one, other in zip(found, SerialExecutor(trainer).train(jobs), strict=True):
+        assert torch.equal(one.params, other.params)
+
+
+def test_without_a_single_place_the_run_ends(cluster, monkeypatch):
+    trainer = Trainer(task(plain), TrainSettings(), 11)
+    jobs = [(make_job(0, 1, 2, 0, 4, 5), trainer.initial())]
+    monkeypatch.setattr(ray_executor, "_PATIENCE_S", 0.01)
+    with (
+        RayExecutor(trainer, 1) as workers,
+        pytest.raises(FedpaceError, match=r"found a place in 0 s: each needs a core, the .* 2 cores"),
+    ):
         workers.train(jobs)
 
 

@@ -30,7 +30,7 @@ class RayPool:
     """Carries out runs on the cluster of RAY_ADDRESS, or on one of this machine that ends with it.
 
     A run takes a core there, and `gpus` of a GPU. A run that is stopped loses what it has done since it
-    was sent: only its end comes back.
+    was sent: only its end comes back. One whose machine is lost begins anew on another, twice at most.
     """
 
     def __init__(self, count: int, gpus: float = 0.0) -> None:
@@ -40,7 +40,7 @@ class RayPool:
         if self._started:
             local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": count}
             ray.init(include_dashboard=False, log_to_driver=False, **local)
-        self._remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(carry_out_there)
+        self._remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=2)(carry_out_there)
         self._threads = ThreadPoolExecutor(count, "fedpace-ray")
         self._going_on: dict[int, Any] = {}
         self._told: deque[tuple[int, Standing]] = deque()

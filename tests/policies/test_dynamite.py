@@ -455,6 +455,7 @@ def test_drift_is_none_for_one_step_and_grows(stage):
     assert drift(3, 0.1, 5.0, 2.0) == pytest.approx(2 / 5 * (1.5**3 - 1) - 0.1 * 2 * 3)
     assert drift(10**6, 1.0, 1e6, 1.0) == math.inf
     assert drift(5, 0.1, 0.0, 2.0) == 0.0
+    assert drift(1, 1e6, 7.0, 1e30) == 0.0  # -7e20 by rounding
 
 
 def test_steps_that_do_not_fit_are_trimmed_and_that_is_said(stage):

@@ -43,7 +43,8 @@ def drift(tau: int, step: float, smoothness: float, divergence: float) -> float:
         grown = math.expm1(tau * math.log1p(step * smoothness))
     except OverflowError:
         return math.inf
-    return divergence / smoothness * grown - step * divergence * tau
+    # Of huge numbers, as where a run diverges, rounding alone could make it negative.
+    return max(divergence / smoothness * grown - step * divergence * tau, 0.0)
 
 
 class DynamicTau(Stepped[DynamicTauSettings]):

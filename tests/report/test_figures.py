@@ -9,7 +9,7 @@ from fedpace.core.evaluation.metric import LOSS
 from fedpace.report import figures
 from fedpace.report.axes import PlainLogLocator, PlainNumbers
 from fedpace.report.collection import drawn_labels
-from fedpace.report.figures import draw_comparison
+from fedpace.report.figures import draw_comparison, save
 from fedpace.report.looks import COLOURS, MOST_LABELS, looks_of
 from fedpace.report.panels import participation_panel
 
@@ -52,31 +52,33 @@ def test_a_figure_is_written_as_png_and_svg_and_nothing_else(runs, tmp_path):
     assert "</svg>" in svg_text(paths[1])
 
 
-def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
-    groups = {"timelyfl": runs(2), "sync": runs(2)}
+def test_the_same_runs_give_the_same_bytes_and_leave_the_settings_of_matplotlib_alone(runs, tmp_path):
+    groups, before = {"timelyfl": runs(2), "sync": runs(2)}, dict(matplotlib.rcParams)
     first = [path.read_bytes() for path in draw_comparison(groups, tmp_path / "a")]
     second = [path.read_bytes() for path in draw_comparison(groups, tmp_path / "b")]
     assert first == second
     assert b"<dc:date>" not in first[1]
-
-
-@pytest.mark.parametrize("policies", [1, 6])
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_each_label_has_its_colour_in_every_panel(runs, tmp_path, policies, seeds):
-    groups = {f"policy {i}": runs(seeds, rounds=4 + 30 * i) for i in range(policies)}
-    text = svg_text(draw_comparison(groups, tmp_path / "figure")[1])
-    for colour in COLOURS[:policies]:
-        assert text.count(colour.lower()) >= 3
-    for colour in COLOURS[policies:6]:
-        assert colour.lower() not in text
+    assert dict(matplotlib.rcParams) == before
 
 
 @pytest.fixture
 def said(monkeypatch):
-    """Everything that is written into the figure: its SVG with text kept as text."""
+    """Everything that is written into the figure: its SVG with text kept as text, and no PNG."""
     style = figures.style()
     monkeypatch.setattr(figures, "style", lambda: style | {"svg.fonttype": "none"})
-    return lambda groups, stem, title=None: svg_text(draw_comparison(groups, stem, title)[1])
+    monkeypatch.setattr(figures, "save_both", lambda drawing, stem: [save(drawing, stem, "svg")])
+    return lambda groups, stem, title=None: svg_text(draw_comparison(groups, stem, title)[0])
+
+
+@pytest.mark.parametrize("policies", [1, 6])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_each_label_has_its_colour_in_every_panel(runs, said, tmp_path, policies, seeds):
+    groups = {f"policy {i}": runs(seeds, rounds=4 + 30 * i) for i in range(policies)}
+    text = said(groups, tmp_path / "figure")
+    for colour in COLOURS[:policies]:
+        assert text.count(colour.lower()) >= 3
+    for colour in COLOURS[policies:6]:
+        assert colour.lower() not in text
 
 
 def test_axes_have_names_and_units(runs, said, tmp_path):
@@ -141,12 +143,6 @@ def test_a_label_is_text_and_no_formula(runs, said, tmp_path):
     text = said({"$x_1$": runs(), "_hidden": runs(), "a & b": runs()}, tmp_path / "f")
     for label in ("$x_1$", "_hidden", "a &amp; b"):
         assert label in text
-
-
-def test_drawing_leaves_the_settings_of_matplotlib_alone(runs, tmp_path):
-    before = dict(matplotlib.rcParams)
-    draw_comparison({"a": runs()}, tmp_path / "f")
-    assert dict(matplotlib.rcParams) == before
 
 
 def test_a_figure_that_fails_leaves_nothing_behind(runs, tmp_path, monkeypatch):

@@ -72,7 +72,7 @@ def draw_comparison(
             axes.set_title(f"({letter}) {axes.get_title(loc='left')}")
         _legend(drawing, looks, title)
         _note(drawing, groups, len(panels))
-        return [save(drawing, path_stem, kind) for kind in ("png", "svg")]
+        return save_both(drawing, path_stem)
 
 
 def _legend(drawing: Figure, looks: Looks, title: str | None) -> None:
@@ -140,6 +140,13 @@ def batch_scale(axes: Axes, smallest: float, largest: float, room: float) -> str
     return "samples (log scale)"
 
 
+def save_both(drawing: Figure, path_stem: Path) -> list[Path]:
+    """Write a figure to `path_stem`.png and .svg; their paths. Its layout engine is gone after."""
+    first = save(drawing, path_stem, "png")
+    drawing.set_layout_engine()  # it is laid out: to do it again takes as long as to draw
+    return [first, save(drawing, path_stem, "svg")]
+
+
 def save(drawing: Figure, path_stem: Path, kind: str) -> Path:
     """Write a figure as a PNG or an SVG, whole, and return its path."""
     path = path_stem.with_name(f"{path_stem.name}.{kind}")
@@ -178,4 +185,7 @@ def style() -> dict[Any, Any]:
         "text.parse_math": False,
         # Names of elements in the SVG are made from this, and not at random.
         "svg.hashsalt": "fedpace",
+        # `save_both` lays out once.
+        "figure.autolayout": False,
+        "figure.constrained_layout.use": False,
     }

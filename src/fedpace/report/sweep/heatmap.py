@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from fedpace.report.figures import save, style
+from fedpace.report.figures import save_both, style
 from fedpace.report.looks import COLOURS
 from fedpace.report.panels import FAINT, INK
 from fedpace.report.sweep.record import SweepCell, SweepRecord, setting_text
@@ -49,7 +49,7 @@ def draw_sweep(record: SweepRecord, path_stem: Path) -> list[Path]:
             axes.set_visible(False)
         words = record.criterion.words(record.metric)
         drawing.suptitle(f"{words[:1].upper()}{words[1:]} ({text.unit}), where chosen", fontsize=11)
-        return [save(drawing, path_stem, kind) for kind in ("png", "svg")]
+        return save_both(drawing, path_stem)
 
 
 def _varying(record: SweepRecord, policy: str) -> list[str]:

@@ -4,6 +4,7 @@ import os
 import sys
 from functools import cache
 from multiprocessing import context, forkserver
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -19,6 +20,7 @@ gc.disable()  # while tests are collected: a million objects come, and none of t
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+ROOT = str(Path(__file__).parent.parent)
 fashion.load_shipped = cache(fashion.load_shipped)  # half a second each; others take it by name later
 
 
@@ -28,17 +30,28 @@ def idx(array):
     return bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()
 
 
-@pytest.fixture(scope="session")
-def clothes(tmp_path_factory):
-    """A folder with 3,600 + 600 of the shipped images, which need no unpacking in every run."""
-    folder, data = tmp_path_factory.mktemp("clothes"), fashion.load_shipped()
+def images(folder, train, test):
+    """A folder with so many of the shipped images, which need no unpacking in every run."""
+    data = fashion.load_shipped()
     for part, x, y in (
-        ("train", data.train_x[:3600], data.train_y[:3600]),
-        ("t10k", data.test_x[:600], data.test_y[:600]),
+        ("train", data.train_x[:train], data.train_y[:train]),
+        ("t10k", data.test_x[:test], data.test_y[:test]),
     ):
         (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(x[:, 0]))
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(y))
     return folder
+
+
+@pytest.fixture(scope="session")
+def clothes(tmp_path_factory):
+    """A folder with 3,600 + 600 images: enough to learn from."""
+    return images(tmp_path_factory.mktemp("clothes"), 3600, 600)
+
+
+@pytest.fixture(scope="session")
+def few_clothes(tmp_path_factory):
+    """A folder with 720 + 200 images, where the numbers that come of training are not the point."""
+    return images(tmp_path_factory.mktemp("few-clothes"), 720, 200)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,19 +64,36 @@ def _forked_workers():
         yield
         return
     multiprocessing.set_forkserver_preload(["tests.preloaded"])
-    with mock.patch.dict(context._concrete_contexts, spawn=context.ForkServerContext()):
+    server = forkserver._forkserver
+    begin = server.ensure_running
+
+    def begin_anywhere():
+        """Let it find what it imports, which it looks for in the folder of the test that is first."""
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [before])])
+        try:
+            begin()
+        finally:
+            del os.environ["PYTHONPATH"]
+            if before is not None:
+                os.environ["PYTHONPATH"] = before
+
+    with (
+        mock.patch.dict(context._concrete_contexts, spawn=context.ForkServerContext()),
+        mock.patch.object(server, "ensure_running", begin_anywhere),
+    ):
         yield
     for child in multiprocessing.active_children():
         child.kill()
-    forkserver._forkserver._stop()  # waited for, so that its time counts as the tests'
+    server._stop()  # waited for, so that its time counts as the tests'
 
 
 @pytest.fixture
-def small(clothes):
-    """A config that trains for real in half a second; tests change what they are about."""
+def small(few_clothes):
+    """A config that trains for real in a quarter of a second; tests change what they are about."""
     return {
         "clients": 12,
-        "task": {"kind": "idx", "folder": str(clothes), "model": "mlp"},
+        "task": {"kind": "idx", "folder": str(few_clothes), "model": "mlp"},
         "partition": {"kind": "dirichlet", "alpha": 0.5},
         "fleet": {"kind": "phones", "behaviour": {"jitter": 0.1}},
         "train": {"lr": 0.1},
@@ -71,17 +101,17 @@ def small(clothes):
         "policies": {
             "timelyfl": {"n": 8, "k": 4},
             "fedbuff": {"concurrency": 8, "k": 4},
-            "fedcompass": {"q_min": 5, "q_max": 25},
+            "fedcompass": {"q_min": 2, "q_max": 10},
             "adel": {
                 "budget_s": 3000.0,
                 "times": "steady",
                 "constants": {"gradient": 1.0, "noise": 4.0, "smoothness": 1.0},
                 "train": {"lr": 0.5, "steps": 1},
             },
-            "uniform": {"train": {"steps": 20}},
-            "no_straggler": {"train": {"steps": 20}},
-            "dbfl": {"start": 10, "train": {"steps": 20}},
-            "dynamic_tau": {"tau_max": 20, "train": {"steps": 1}},
+            "uniform": {"train": {"steps": 5}},
+            "no_straggler": {"train": {"steps": 5}},
+            "dbfl": {"start": 3, "train": {"steps": 5}},
+            "dynamic_tau": {"tau_max": 5, "train": {"steps": 1}},
             "salf": {"deadline_s": 30.0, "train": {"lr": 0.5, "steps": 1}},
             "sync": {"n": 6, "over_selection": 1.3},
         },

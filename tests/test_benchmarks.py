@@ -31,12 +31,13 @@ def test_a_gate_without_a_side_is_none():
         Bound(1.0, 1.0)
 
 
-def test_tools_read_todays_journals(tmp_path):
-    config = {"clients": 4, "policy": "sync", "stop": {"rounds": 2}}
+def test_tools_read_todays_journals(tmp_path, few_clothes):
+    task = {"kind": "idx", "folder": str(few_clothes), "model": "mlp"}
+    config = {"clients": 4, "task": task, "policy": "sync", "stop": {"rounds": 2}}
     result = fedpace.simulate(config, out=tmp_path / "run")
     told = journals.messages(tmp_path / "run")
     assert journals.accuracies(told) == [value for _, value in result.accuracy]
-    assert journals.trained(tmp_path / "run") == 2 * 12_000  # all of the shipped samples, twice
+    assert journals.trained(tmp_path / "run") == 2 * 720  # all samples, twice
     demo, live = load_tool("federation_demo"), tmp_path / "live" / JOURNAL
     assert demo.evaluations(live) == []
     live.parent.mkdir()

@@ -40,11 +40,11 @@ def is_shown(block):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, clothes):
+def place(tmp_path_factory, few_clothes):
     """A folder with a short demo and a journal of it, as pages suppose them."""
     folder = tmp_path_factory.mktemp("pages")
     text = (ROOT / "configs/demo.toml").read_text(encoding="utf-8")
-    few = {'"fashion-mnist"': f'"idx"\nfolder = "{clothes}"'}
+    few = {'"fashion-mnist"': f'"idx"\nfolder = "{few_clothes}"'}
     for long, short in (SHORT | few).items():
         assert long in text
         text = text.replace(long, short)

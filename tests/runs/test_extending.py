@@ -59,12 +59,12 @@ def count_aggregated(monkeypatch):
 @pytest.mark.parametrize(
     ("first", "then"),
     [
-        ({"stop": {"hours": 0.05}}, {"stop": {"hours": 0.11}}),
+        ({"stop": {"hours": 0.01}}, {"stop": {"hours": 0.022}}),
         ({"stop": {"rounds": 9, "target": 0.2}}, {"stop": {"rounds": 9, "target": 0.5}}),
-        ({"budget": {"time_s": 200.0}, "stop": {}}, {"budget": {"time_s": 400.0}, "stop": {}}),
+        ({"budget": {"time_s": 40.0}, "stop": {}}, {"budget": {"time_s": 80.0}, "stop": {}}),
         (
-            {"budget": {"money": 200.0, "sample_cost": [0.1]}, "stop": {}},
-            {"budget": {"money": 400.0, "sample_cost": [0.1]}, "stop": {}},
+            {"budget": {"money": 50.0, "sample_cost": [0.1]}, "stop": {}},
+            {"budget": {"money": 100.0, "sample_cost": [0.1]}, "stop": {}},
         ),
     ],
     ids=["hours", "target", "time", "money"],

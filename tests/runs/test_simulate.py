@@ -62,12 +62,24 @@ def learned(result):
 
 ROUNDS = {"fedasync": 120, "fedat": 60, "fedcompass": 120, "adel": 100, "salf": 100, "dynamic_tau": 50}
 """Rounds in which a policy has used about as many updates as others in 25."""
+STEPS = {
+    "fedcompass": {"q_min": 5, "q_max": 25},
+    "uniform": {"train": {"steps": 20}},
+    "no_straggler": {"train": {"steps": 20}},
+    "dbfl": {"start": 10, "train": {"steps": 20}},
+    "dynamic_tau": {"tau_max": 20, "train": {"steps": 1}},
+}
+"""As many as it takes to learn."""
 MEASURES = ("dynamic_tau", "dynamite")
 """Policies that ask about updates, so that there have to be some."""
 
 
 @pytest.mark.parametrize("policy", plugins.names("policies"))
-def test_every_policy_learns_replays_and_decides_the_same_by_timing_alone(tmp_path, small, policy):
+def test_every_policy_learns_replays_and_decides_the_same_by_timing_alone(
+    tmp_path, small, clothes, policy
+):
+    small["task"]["folder"] = str(clothes)
+    small["policies"] |= STEPS
     small["policies"]["fedat"] = {"epochs": 3}  # its tiers are small, and so is each of their steps
     small |= {"policy": policy, "stop": {"rounds": ROUNDS.get(policy, 25), "target": 0.5}}
     result = fedpace.simulate(small, out=tmp_path)
@@ -242,7 +254,7 @@ def test_a_task_of_ones_own_may_come_divided(small):
             {"fleet": {"kind": "explicit", "compute_s": [1.0], "changes": CHANGE}},
             r"fleet.changes is \{",
         ),
-        ({"partition": {"min_samples": 5000}}, r"set min_samples to 300 at most"),
+        ({"partition": {"min_samples": 5000}}, r"set min_samples to 60 at most"),
         ({"partition": {"kind": "class", "max_classes": 11}}, r"max_classes is 11, but there are 10"),
         ({"partition": {"alpha": "tiny"}}, r"partition.alpha is 'tiny'"),
         ({"stop": {"rounds": 0}}, r"rounds is 0"),

@@ -28,6 +28,26 @@ class Killed(Policy):
         os.kill(os.getpid(), signal.SIGKILL)
 """
 LONG = ("--set", "stop.rounds=100000", "--set", "evaluate.every_rounds=100")
+SLOW = """
+import time
+from pathlib import Path
+from fedpace.policies.sync import Sync
+from fedpace.policies.timelyfl import TimelyFL
+
+
+class SlowSync(Sync):
+    def handle(self, event):
+        if Path("slow").exists():
+            time.sleep(0.02)
+        return super().handle(event)
+
+
+class SlowTimelyFL(TimelyFL):
+    def handle(self, event):
+        if Path("slow").exists():
+            time.sleep(0.02)
+        return super().handle(event)
+"""
 
 
 @pytest.fixture
@@ -102,8 +122,12 @@ def test_a_second_signal_ends_it_at_once(folder, begin):
     assert process.ended() == 130
 
 
-def test_a_stopped_comparison_saves_every_run_under_way_and_goes_on(folder, begin):
-    arguments = ("compare", "config.toml", "--seeds", "1", "--jobs", "2", "--out", "all")
+def test_a_stopped_comparison_saves_every_run_under_way_and_goes_on(folder, begin, drawn):
+    (folder / "slow_policies.py").write_text(SLOW)
+    (folder / "slow").touch()
+    slow = ("--set", "policies.sync.use=slow_policies:SlowSync")
+    both = ("--set", "policies.timelyfl.use=slow_policies:SlowTimelyFL", *slow)
+    arguments = ("compare", "config.toml", "--seeds", "1", "--jobs", "2", "--out", "all", *both)
     process = begin(*arguments, *LONG)
     runs = [folder / "all" / label / "seed-0" for label in ("timelyfl", "sync")]
     wait_for([run / "journal.jsonl.part" for run in runs])
@@ -113,11 +137,12 @@ def test_a_stopped_comparison_saves_every_run_under_way_and_goes_on(folder, begi
     assert "stopped by SIGTERM with 0 of 2 runs finished; go on with: fedpace compare" in errors
     assert "Traceback" not in errors
     assert all((run / "snapshot.pt").exists() for run in runs)
+    (folder / "slow").unlink()
     end = ("--set", f"stop.rounds={max(map(rounds_of, runs)) + 2}", *LONG[2:])
     shown = succeeded(fedpace(folder, "report", "all"))
     assert "unfinished at round" in " ".join(shown.split())
     succeeded(fedpace(folder, *arguments, *end, "--resume"))
-    succeeded(fedpace(folder, "run", "config.toml", "--policy", "sync", *end, "--out", "whole"))
+    succeeded(fedpace(folder, "run", "config.toml", *slow, "--policy", "sync", *end, "--out", "whole"))
     assert_same(folder / "whole", runs[1])
 
 
@@ -160,7 +185,7 @@ def test_where_all_runs_fail_the_first_is_told_in_one_line(folder):
     assert "all runs failed; bad, seed 0: policy Failing failed" in done.stderr
 
 
-def test_a_single_run_that_diverges_says_so_in_a_line_and_by_its_exit_status(folder):
+def test_a_single_run_that_diverges_says_so_in_a_line_and_by_its_exit_status(folder, drawn):
     done = fedpace(folder, "run", "config.toml", "--set", "train.lr=1e6", "--out", "wild")
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1].startswith("fedpace: timelyfl, seed 0: diverged at round 1: ")

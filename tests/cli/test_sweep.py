@@ -12,14 +12,15 @@ from tests.cli.command import fedpace, succeeded
 from tests.cli.conftest import CONFIG
 
 GRID = ("--grid", "train.lr=0.01,0.1,1e6", "--grid", "policies.sync.n=2,4")
-QUICK = ("--choose-seeds", "1", "--seeds", "2", "--jobs", "1", "--probe", "0", "--set", "stop.rounds=2")
+QUICK = ("--choose-seeds", "1", "--seeds", "2", "--jobs", "1", "--probe", "0")
+QUICK += ("--set", "stop.rounds=2", "--set", "train.batch_size=3")  # many steps with few samples
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory, clothes):
+def swept(tmp_path_factory, few_clothes):
     """A folder in which a sweep is over, and what it printed."""
     folder = tmp_path_factory.mktemp("swept")
-    (folder / "config.toml").write_text(CONFIG.format(clothes=clothes))
+    (folder / "config.toml").write_text(CONFIG.format(clothes=few_clothes))
     arguments = ("sweep", "config.toml", *GRID, *QUICK, "--by", "value", "--out", "out")
     return folder, arguments, fedpace(folder, *arguments)
 

@@ -44,7 +44,7 @@ class Bag(nn.Module):
 
 if __name__ == "__main__":
     task = fedpace.Task(Bag, Reviews(1500, 0), Reviews(400, 1), collate=pad, target="label")
-    config = {"clients": 10, "partition": {"kind": "iid"}, "stop": {"rounds": 40}}
+    config = {"clients": 10, "partition": {"kind": "iid"}, "stop": {"rounds": 15}}
     config |= {"train": {"optimiser": "Adam", "lr": 0.02, "batch_size": 20}}
     result = fedpace.simulate(config, task=task, policy="timelyfl")
     print(f"accuracy {result.summary.best_accuracy:.0%}")

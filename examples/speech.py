@@ -66,4 +66,4 @@ if __name__ == "__main__":
     else:
         with tempfile.TemporaryDirectory() as scratch:
             whistle(Path(scratch))
-            main(Path(scratch), 8)
+            main(Path(scratch), 4)

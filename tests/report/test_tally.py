@@ -15,6 +15,7 @@ from fedpace.core.journal import Journal
 from fedpace.report.summary import Summary, summarise
 from fedpace.report.tally import Tally
 from tests.messages import arrived
+from tests.sizes import sizes
 
 WORK = Work(batch_size=1, epochs=1)
 
@@ -77,19 +78,20 @@ def test_busy_and_online_seconds_are_those_of_counting_every_second(steps):
     assert tally.tasks == town.last_task
 
 
+@sizes("tasks", 3000, 10_000)
 @pytest.mark.parametrize("teller", ["tale", "paid"])
-def test_memory_does_not_grow_with_the_journal(request, teller):
+def test_memory_does_not_grow_with_the_journal(request, teller, tasks):
     header = request.getfixturevalue(teller).header
 
     def long_journal():
         yield Joined(0.0, 0, 1)
         yield Started(0.0)
-        for task in range(1, 10_001):
+        for task in range(1, tasks + 1):
             yield Train(0, task, 0, WORK)
             yield arrival(float(task), 0, task)
             yield Drop(task, "thrown away")
-            yield Train(0, 10_000 + task, 0, WORK)
-            yield Cancel(0, 10_000 + task, "late")
+            yield Train(0, tasks + task, 0, WORK)
+            yield Cancel(0, tasks + task, "late")
 
     Summary.of(header, [])
     tracemalloc.start()
@@ -98,7 +100,7 @@ def test_memory_does_not_grow_with_the_journal(request, teller):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (result.arrived, result.dropped) == (10_000, 10_000)
+    assert (result.arrived, result.dropped) == (tasks, tasks)
     assert peak < 50_000
 
 

@@ -31,10 +31,11 @@ def lateness(result):
     return result.summary.cancelled.get("late", 0), result.summary.tasks
 
 
-def test_with_the_papers_ideal_time_model_nobody_is_ever_late_in_1000_rounds():
+@sizes("rounds", 250, 1000)
+def test_with_the_papers_ideal_time_model_nobody_is_ever_late(rounds):
     result = timing(
         "timelyfl",
-        1000,
+        rounds,
         task={"layers": 500, "forward_share": 0.0},
         behaviour={"free_download": True, "free_probe": True},
         n=32,
@@ -42,17 +43,18 @@ def test_with_the_papers_ideal_time_model_nobody_is_ever_late_in_1000_rounds():
         alpha="parameters",
     )
     late, _ = lateness(result)
-    assert result.summary.rounds == 1000
+    assert result.summary.rounds == rounds
     assert late == 0
     assert set(result.summary.clients_per_round) == {32}
 
 
+@sizes("rounds", 100, 300)
 @pytest.mark.parametrize("late_rule", ["cut", "drop"])
 @pytest.mark.parametrize("probe", ["message", "history"])
-def test_with_a_real_profile_and_the_cost_rule_nobody_is_late_without_jitter(probe, late_rule):
-    result = timing("timelyfl", 300, n=32, probe=probe, late=late_rule)
+def test_with_a_real_profile_and_the_cost_rule_nobody_is_late_without_jitter(probe, late_rule, rounds):
+    result = timing("timelyfl", rounds, n=32, probe=probe, late=late_rule)
     late, tasks = lateness(result)
-    assert tasks > 300 * 30
+    assert tasks > rounds * 30
     assert late == 0
 
 
@@ -77,9 +79,10 @@ def test_every_round_of_timelyfl_lasts_its_interval():
     assert result.summary.round_times == ends[:50]
 
 
-def test_slow_clients_take_part_as_often_as_fast_ones():
-    timely = timing("timelyfl", 400, n=32).summary
-    buffered = timing("fedbuff", 400, concurrency=32).summary
+@sizes("rounds", 150, 400)
+def test_slow_clients_take_part_as_often_as_fast_ones(rounds):
+    timely = timing("timelyfl", rounds, n=32).summary
+    buffered = timing("fedbuff", rounds, concurrency=32).summary
     assert min(timely.participation.values()) > 0.3
     assert timely.mean_participation > 0.48  # half of the clients are asked in a round
     assert min(buffered.participation.values()) < 0.12
@@ -179,8 +182,9 @@ def test_of_ten_thousand_clients_a_thousand_different_ones_take_part_in_each_rou
     assert 3900 < len(took_part) < 4300  # 10,000 * (1 - 0.9^5) = 4095 by chance
 
 
+@sizes("rounds", 60, 200)
 @pytest.mark.parametrize("model", ["cnn", "mlp"])
-def test_with_counted_costs_of_real_models_and_uneven_data_nobody_is_late(model):
+def test_with_counted_costs_of_real_models_and_uneven_data_nobody_is_late(model, rounds):
     result = fedpace.simulate(
         {
             "clients": 64,
@@ -189,11 +193,11 @@ def test_with_counted_costs_of_real_models_and_uneven_data_nobody_is_late(model)
             "task": {"kind": "fashion-mnist", "model": model},
             "partition": {"alpha": 0.1},
             "timing_only": True,
-            "stop": {"rounds": 200},
+            "stop": {"rounds": rounds},
         }
     )
     late, tasks = lateness(result)
-    assert tasks >= 200 * 32
+    assert tasks >= rounds * 32
     assert late == 0
 
 

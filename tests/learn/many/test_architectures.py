@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fedpace.learn.many.executor import SerialExecutor
+from fedpace.learn.many.stacks.operators.mode import StackOperators
 from fedpace.learn.many.stacks.replay import ReplayTrainer
 from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.model.weights import Weights
@@ -15,7 +16,7 @@ from tests.learn.many.architectures import SIZES, TASKS, Sequences, sequences
 from tests.learn.train.test_graphs import Again
 from tests.messages import make_job
 
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+CUDA = pytest.mark.gpu
 DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
 OPTIMISERS = [
     {"options": {"momentum": 0.9}},
@@ -107,3 +108,12 @@ def test_tokens_that_an_embedding_does_not_have_are_refused_in_a_stack_too():
     work = [(make_job(3, at, 8, 0, trainer.layout.depth, 5), trainer.initial()) for at in range(2)]
     with pytest.raises(IndexError, match="tokens reach from 0 to 50, but the embedding has 11"):
         StackedExecutor(trainer).train(work)
+
+
+def test_a_stack_has_no_address_where_torch_looks_whether_weights_lie_in_one_piece():
+    def found(weights):
+        return weights + weights.data_ptr()
+
+    with StackOperators():
+        assert torch.equal(torch.vmap(found)(torch.ones(2, 5)), torch.ones(2, 5))
+        assert torch.ones(1).data_ptr() != 0

@@ -7,6 +7,7 @@ Images are [clients, samples, channels, height, width], weights [clients, out, i
 all of them contiguous.
 """
 
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -35,6 +36,8 @@ def _convolve(
     OW: tl.constexpr,
     STRIDE: tl.constexpr,
     APART: tl.constexpr,
+    FIRST: tl.constexpr,
+    BEGIN: tl.constexpr,
     TOP: tl.constexpr,
     LEFT: tl.constexpr,
     TURNED: tl.constexpr,
@@ -47,28 +50,33 @@ def _convolve(
 ):
     TAPS: tl.constexpr = HIGH * WIDE
     CHUNKS: tl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
+    # Places of a stride's image that meet the same taps: every APART-th from FIRST on, and so are taps.
+    ROWS: tl.constexpr = (OH - FIRST + APART - 1) // APART
+    COLUMNS: tl.constexpr = (OW - BEGIN + APART - 1) // APART
+    DOWN: tl.constexpr = (TOP + 64 * APART - FIRST) % APART
+    RIGHT: tl.constexpr = (LEFT + 64 * APART - BEGIN) % APART
+    TALL: tl.constexpr = (HIGH - DOWN + APART - 1) // APART
+    BROAD: tl.constexpr = (WIDE - RIGHT + APART - 1) // APART
     client = tl.program_id(2).to(tl.int64)
     x += client * samples * (C * H * W)
     w += client * (OUT * C * TAPS)
     y += client * samples * (OUT * OH * OW)
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    here = m < samples * (OH * OW)
-    sample, place = m // (OH * OW), m % (OH * OW)
-    row, column = place // OW * STRIDE - TOP, place % OW * STRIDE - LEFT
+    here = m < samples * (ROWS * COLUMNS)
+    sample, place = m // (ROWS * COLUMNS), m % (ROWS * COLUMNS)
+    row, column = place // COLUMNS * APART + FIRST, place % COLUMNS * APART + BEGIN
+    up, left = (row * STRIDE - TOP + DOWN) // APART, (column * STRIDE - LEFT + RIGHT) // APART
     o = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
     if SWAPPED:
         total = tl.zeros((BLOCK_M, BLOCK_O), tl.float32)
     else:
         total = tl.zeros((BLOCK_O, BLOCK_M), tl.float32)
-    for step in range(TAPS * CHUNKS):
-        tap = step // CHUNKS
-        c = step % CHUNKS * BLOCK_K + tl.arange(0, BLOCK_K)
-        r, q = row + tap // WIDE, column + tap % WIDE
-        inside = here & (r >= 0) & (q >= 0)
-        if APART > 1:
-            inside = inside & (r % APART == 0) & (q % APART == 0)
-            r, q = r // APART, q // APART
-        inside = inside & (r < H) & (q < W)
+    for step in range(TALL * BROAD * CHUNKS):  # taps of a few channels are near in memory
+        below, beside = step % (TALL * BROAD) // BROAD, step % BROAD
+        c = step // (TALL * BROAD) * BLOCK_K + tl.arange(0, BLOCK_K)
+        tap = (DOWN + below * APART) * WIDE + RIGHT + beside * APART
+        r, q = up + below, left + beside
+        inside = here & (r >= 0) & (q >= 0) & (r < H) & (q < W)
         at = sample * (C * H * W) + r * W + q
         if TURNED:
             of_o, of_c = o * TAPS + (TAPS - 1 - tap), c * (OUT * TAPS)
@@ -97,7 +105,7 @@ def _convolve(
     if BIASED:
         more = tl.load(bias + client * OUT + o, mask=o < OUT, other=0.0).to(tl.float32)
         total += more[None, :] if SWAPPED else more[:, None]
-    to_m, to_o = sample * (OUT * OH * OW) + place, o * (OH * OW)
+    to_m, to_o = sample * (OUT * OH * OW) + row * OW + column, o * (OH * OW)
     if SWAPPED:
         tl.store(
             y + to_m[:, None] + to_o[None, :],
@@ -214,33 +222,38 @@ def convolve(
     clients, samples, channels, height, width = x.shape
     out, high, wide = weights.shape[2 if turned else 1], *weights.shape[3:]
     found = x.new_empty((clients, samples, out, *size))
-    places, block_o = samples * size[0] * size[1], block_of(out)
-    _convolve[triton.cdiv(places, blocks.places), triton.cdiv(out, block_o), clients](
-        x,
-        weights,
-        x if bias is None else bias,
-        found,
-        samples,
-        channels,
-        height,
-        width,
-        out,
-        high,
-        wide,
-        *size,
-        stride,
-        apart,
-        *padding,
-        turned,
-        bias is not None,
-        precision_of(exact),
-        blocks.swapped,
-        block_o,
-        blocks.places,
-        blocks.channels,
-        num_warps=blocks.warps,
-        num_stages=blocks.stages,
-    )
+    block_o = block_of(out)
+    for first, begin in product(range(min(apart, size[0])), range(min(apart, size[1]))):
+        rows, columns = triton.cdiv(size[0] - first, apart), triton.cdiv(size[1] - begin, apart)
+        programs = triton.cdiv(samples * rows * columns, blocks.places)
+        _convolve[programs, triton.cdiv(out, block_o), clients](
+            x,
+            weights,
+            x if bias is None else bias,
+            found,
+            samples,
+            channels,
+            height,
+            width,
+            out,
+            high,
+            wide,
+            *size,
+            stride,
+            apart,
+            first,
+            begin,
+            *padding,
+            turned,
+            bias is not None,
+            precision_of(exact),
+            blocks.swapped,
+            block_o,
+            blocks.places,
+            blocks.channels,
+            num_warps=blocks.warps,
+            num_stages=blocks.stages,
+        )
     return found
 
 

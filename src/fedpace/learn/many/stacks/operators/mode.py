@@ -5,6 +5,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -15,7 +17,14 @@ from fedpace.learn.many.stacks.operators.embedding import embed
 from fedpace.learn.many.stacks.operators.over_time import convolve_over_time
 from fedpace.learn.many.stacks.operators.recurrent import run_cell, run_layers
 
+
+def _address(tensor: Tensor) -> int | None:
+    """No address, where torch asks whether weights of recurrent layers lie in one piece for cuDNN."""
+    return 0 if is_batchedtensor(tensor) else None
+
+
 _INSTEAD: dict[Any, Callable[..., Any]] = {
+    Tensor.data_ptr: _address,
     functional.linear: linear,
     torch.conv1d: convolve_over_time,
     functional.embedding: embed,

@@ -19,6 +19,7 @@ def test_run_leaves_journal_weights_table_and_figure(folder):
         "snapshots.json",
         "report.md",
         "report.json",
+        "timings.json",
         "report.html",
         "figure.png",
         "figure.svg",

@@ -49,7 +49,12 @@ Device = Annotated[
         metavar="cpu|cuda|cuda:N", help="Where clients train.", autocompletion=complete_device
     ),
 ]
-Jobs = Annotated[int | None, typer.Option(help="Runs at the same time [one a core, 4 on a GPU].")]
+Jobs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|auto", help="Runs at the same time [auto: one a core, up to 4 that share a GPU]."
+    ),
+]
 Executor = Annotated[
     str, typer.Option(metavar="processes|ray", help="Whose they are: this machine's, a cluster's.")
 ]
@@ -91,6 +96,16 @@ def with_options(overrides: Sequence[str] | None, values: Mapping[str, Any]) -> 
     """Overrides of a config, and those that options stand for, by key; None: it was not given."""
     given = [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
     return [*(overrides or ()), *given]
+
+
+def parse_jobs(text: str | None) -> int | None:
+    """The number of --jobs; None: as many as suit the device."""
+    if text is None or text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"--jobs is {text!r}; give a number from 1, or auto") from None
 
 
 def split_names(text: str) -> list[str]:

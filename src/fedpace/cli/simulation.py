@@ -141,7 +141,7 @@ def compare(
         found = run_all(
             settings,
             folder,
-            jobs=jobs,
+            jobs=shared.parse_jobs(jobs),
             device=device,
             executor=executor,
             resume=resume,

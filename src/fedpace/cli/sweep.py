@@ -100,7 +100,7 @@ def sweep(
         found = run_sweep(
             settings,
             folder,
-            jobs=jobs,
+            jobs=shared.parse_jobs(jobs),
             device=device,
             executor=executor,
             resume=resume,

@@ -36,11 +36,30 @@ _NOT_OF_ONE_RUN = ("policies", "compare", "sweep", "policy", "budget", "weights"
 """Keys of a config that a header leaves out; the policy's own budget is in its context."""
 
 
+class BuiltTasks:
+    """The task that was built last, for the next run of the same; data is read once.
+
+    Only tasks that come with fedpace are kept: one of a user's own may change as it is used.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, Task | TimingTask] | None = None
+
+    def build(self, kind: Any, settings: Any, clients: int) -> "Task | TimingTask":
+        key = kind, settings, clients
+        if self._last is None or self._last[0] != key:
+            built: Task | TimingTask = kind.build(settings, clients)
+            if not kind.__module__.startswith("fedpace."):
+                return built
+            self._last = key, built
+        return self._last[1]
+
+
 @dataclass(frozen=True)
 class RunRequest:
     """A run that is asked for. task: instead of the config's; folder: None: it stays in memory.
 
-    clock: is told the phases of its start.
+    clock: is told the phases of its start; tasks: those of earlier runs of this process.
     """
 
     config: Config
@@ -51,6 +70,7 @@ class RunRequest:
     resume: bool = False
     overwrite: bool = False
     clock: PhaseClock = field(default_factory=PhaseClock, compare=False)
+    tasks: BuiltTasks = field(default_factory=BuiltTasks, compare=False)
 
     def find_task(self) -> "Task | TimingTask":
         if self.task is not None:
@@ -59,8 +79,7 @@ class RunRequest:
         with importing(self.clock):
             kind, settings = configs.plugin("tasks", dict(config.task), "task", config.folder)
         with self.clock.phase("data"):
-            built: Task | TimingTask = kind.build(settings, config.client_count)
-        return built
+            return self.tasks.build(kind, settings, config.client_count)
 
     def earlier_profile(self) -> ModelProfile | None:
         """The profile of a run that is gone on with, where a clock would not give it again."""

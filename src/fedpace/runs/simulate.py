@@ -16,7 +16,7 @@ from fedpace.core.session import Recorder
 from fedpace.learn.phases import PhaseClock, importing
 from fedpace.report.summary import Summary
 from fedpace.runs import config as configs
-from fedpace.runs.assembly import Assembly, RunRequest
+from fedpace.runs.assembly import Assembly, BuiltTasks, RunRequest
 from fedpace.runs.config import Config
 from fedpace.runs.disk.flushing import JournalFlusher
 from fedpace.runs.folder import RunFolder, check_folder_given
@@ -125,11 +125,12 @@ def simulate_run(
     hooks: Hooks | None = None,
     clock: PhaseClock | None = None,
     room: int | None = None,
+    tasks: BuiltTasks | None = None,
 ) -> Result:
     """Run one policy as `simulate` does, and show nothing. watches: are told where it stands.
 
     clock: is told the phases of the start; room: bytes that stacks of clients may take on a GPU, None
-    for a quarter of what is free.
+    for a quarter of what is free; tasks: those of earlier runs of this process.
     """
     clock = clock or PhaseClock()
     hooks, task = hooks or Hooks(), config.own.task if task is None else task
@@ -139,7 +140,7 @@ def simulate_run(
     check_folder_given(out, resume, overwrite)
     folder = None if out is None else RunFolder(out)
     plans = configs.load_plan(config, policy)
-    request = RunRequest(*plans, folder, task, device, resume, overwrite, clock)
+    request = RunRequest(*plans, folder, task, device, resume, overwrite, clock, tasks or BuiltTasks())
     if device != "cpu":
         with importing(clock):
             from fedpace.learn.device import start_device

@@ -18,6 +18,7 @@ from fedpace.report.summary import Summary
 from fedpace.report.trackers.settings import TrackSettings
 from fedpace.runs.assembly import check_timing, context_of
 from fedpace.runs.comparison.estimate import ProbedRun
+from fedpace.runs.comparison.gpu_sharing import MOST_JOBS, free_bytes, jobs_on_gpu
 from fedpace.runs.comparison.grid import expand_grid
 from fedpace.runs.comparison.workers import Entry, RunCall, RunPool, WorkerPool
 from fedpace.runs.config import Config, policy_plan
@@ -30,7 +31,6 @@ from fedpace.runs.stopping import StoppedBySignal, StopSignals
 from fedpace.runs.tracking import LiveTracking
 
 Progress = Callable[[Entry, Standing], None]
-_JOBS_ON_A_GPU = 4  # they take turns; more would only take memory
 
 
 def labels(config: Config) -> list[str]:
@@ -142,8 +142,8 @@ def compare(
 
 def jobs_at_once(jobs: int | None, device: str, runs: int) -> int:
     """Runs at the same time: as many as are asked for, else one a core, fewer on a GPU."""
-    usual = cores() if device == "cpu" else min(cores(), _JOBS_ON_A_GPU)
-    return max(1, min(jobs or usual, runs))
+    usual = jobs or (cores() if device == "cpu" else jobs_on_gpu(device, cores()))
+    return max(1, min(usual, runs))
 
 
 def check_executor(executor: str, device: str) -> None:
@@ -151,7 +151,9 @@ def check_executor(executor: str, device: str) -> None:
     if executor not in ("processes", "ray"):
         raise unknown("executor", executor, ("processes", "ray"))
     if executor == "processes":
-        check_device(device)
+        # Where the GPU answers, torch, which takes seconds, is left to the runs.
+        if device == "cpu" or not re.fullmatch(r"cuda(:\d+)?", device) or free_bytes(device) is None:
+            check_device(device)
     else:
         with needs_extra("ray"):
             import_module("ray")
@@ -160,10 +162,10 @@ def check_executor(executor: str, device: str) -> None:
 def open_pool(executor: str, count: int, device: str) -> RunPool:
     """Workers of this machine, or of a Ray cluster."""
     if executor == "processes":
-        return WorkerPool(count)
+        return WorkerPool(count, device)
     from fedpace.runs.comparison.ray_pool import RayPool
 
-    return RayPool(count, 0.0 if device == "cpu" else 1.0 / _JOBS_ON_A_GPU)
+    return RayPool(count, 0.0 if device == "cpu" else 1.0 / MOST_JOBS)
 
 
 def probe_runs(

@@ -1,12 +1,14 @@
 """Processes that carry out runs side by side, each one after the other."""
 
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, Self
@@ -14,9 +16,12 @@ from typing import Any, Protocol, Self
 from fedpace.core.errors import FedpaceError
 from fedpace.core.host import end_with_parent
 from fedpace.core.run import MetricScore, Standing
+from fedpace.learn.phases import PhaseClock
 from fedpace.remote.reports import RunStopped
 from fedpace.report.summary import Summary
+from fedpace.runs.assembly import BuiltTasks
 from fedpace.runs.comparison.estimate import ProbedRun, RunProbe
+from fedpace.runs.comparison.gpu_sharing import GpuShare, share_gpu
 from fedpace.runs.config import Config, policy_plan
 from fedpace.runs.simulate import simulate_run
 from fedpace.runs.stopping import SIGNALS
@@ -50,9 +55,12 @@ class WorkerPool:
 
     A pool of several processes breaks as a whole, and a process that is killed may hold a lock for
     ever: so every thread here has a pool of a single process, which has its own ties to this one.
+    device: which they share, while the pool is entered.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, device: str = "cpu") -> None:
+        self._count, self._device = count, device
+        self._sharing, self._share = ExitStack(), GpuShare()
         self._spawn = multiprocessing.get_context("spawn")
         self._threads = ThreadPoolExecutor(count, "fedpace-compare")
         self._own = threading.local()
@@ -76,8 +84,9 @@ class WorkerPool:
     def _run(self, call: RunCall) -> ProbedRun | None:
         process: ProcessPoolExecutor | None = getattr(self._own, "process", None)
         if process is None:
-            link = ParentLink(self._spawn.SimpleQueue(), self._spawn.Event())
-            process = ProcessPoolExecutor(1, self._spawn, _start_worker, (link,))
+            link = ParentLink(self._spawn.SimpleQueue(), self._spawn.Event(), self._share.room)
+            env = dict(self._share.env)
+            process = ProcessPoolExecutor(1, self._spawn, _start_worker, (link, env))
             self._own.process = process
             self._workers.append((process, link))
         try:
@@ -87,13 +96,15 @@ class WorkerPool:
             raise
 
     def __enter__(self) -> Self:
+        self._share = self._sharing.enter_context(share_gpu(self._device, self._count))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-        self._threads.shutdown()
-        for process, _link in self._workers:
-            process.shutdown()
+        with self._sharing:
+            self.stop()
+            self._threads.shutdown()
+            for process, _link in self._workers:
+                process.shutdown()
 
 
 # What follows runs in the workers.
@@ -103,11 +114,20 @@ class WorkerPool:
 class ParentLink:
     """A worker's ties to its parent: a queue for where runs stand, and an event that stops them.
 
+    room: bytes that stacks of its runs may take on a GPU; tasks: what it has read of data so far.
     An initialiser has no other way to hand them to later calls.
     """
 
     standings: Any
     stop: Any
+    room: int | None = None
+    tasks: BuiltTasks = field(default_factory=BuiltTasks)
+    runs: int = 0
+
+    def start_clock(self) -> PhaseClock:
+        """The clock of a run that starts here; the process began for the first of them."""
+        self.runs += 1
+        return PhaseClock.of_process() if self.runs == 1 else PhaseClock()
 
 
 _parent: ParentLink | None = None
@@ -119,7 +139,8 @@ def join_parent(parent: ParentLink) -> None:
     _parent = parent
 
 
-def _start_worker(parent: ParentLink) -> None:
+def _start_worker(parent: ParentLink, env: dict[str, str]) -> None:
+    os.environ.update(env)
     join_parent(parent)
     end_with_parent()
     for number in SIGNALS:  # the parent gets them too, and says what is to be done
@@ -163,6 +184,7 @@ def carry_out(
     """
     if _parent is None:
         raise FedpaceError("this process is no worker")
+    clock = _parent.start_clock()
     reporter = _ProgressReporter(number, _parent)
     probe: RunProbe | None = None
     if probe_s is not None:
@@ -177,6 +199,9 @@ def carry_out(
             overwrite=overwrite,
             watches=(reporter,) if probe is None else (probe,),
             stop=_parent.stop if probe is None else probe,
+            clock=clock,
+            room=_parent.room,
+            tasks=_parent.tasks,
         )
     except RunStopped:
         if probe is None or _parent.stop.is_set():

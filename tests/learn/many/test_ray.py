@@ -4,6 +4,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -34,6 +35,17 @@ def test_without_ray_one_is_told_what_to_install(monkeypatch):
         RayExecutor(elsewhere, 2)
     with pytest.raises(ConfigError, match="executor 'rays'"):
         fedpace.simulate(config("sync"), task=made(), executor="rays")
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_a_line(monkeypatch):
+    def init(**_):
+        raise ConnectionError("Failed to connect to Ray cluster at 127.0.0.1:9\nand more")
+
+    absent = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", absent)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    with pytest.raises(ConfigError, match=r"RAY_ADDRESS is 127.0.0.1:9, but no .* at 127.0.0.1:9; st"):
+        RayExecutor(Trainer(task(), TrainSettings(), 1), 2)
 
 
 @pytest.fixture(scope="module")

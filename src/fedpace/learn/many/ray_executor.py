@@ -4,17 +4,15 @@ What a round has in common lies in Ray's object store: the task once a machine, 
 Machines may come and go: what a lost worker was at is trained again by another.
 """
 
-import os
 import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import torch
 
-from fedpace.core.errors import ConfigError, FedpaceError, needs_extra
+from fedpace.core.errors import ConfigError, FedpaceError
 from fedpace.learn.many.executor import (
     Executor,
     InlineExecutor,
@@ -23,6 +21,7 @@ from fedpace.learn.many.executor import (
     chunks_of,
     single_thread,
 )
+from fedpace.learn.many.ray_cluster import open_cluster
 from fedpace.learn.model.arrays import Arrays, arrays_to_update, update_to_arrays, weights_to_arrays
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.train.trainer import Job, Trainer
@@ -59,13 +58,9 @@ class RayExecutor(InlineExecutor):
             raise ConfigError(
                 f"device is {trainer.device}, but a worker of a cluster has a GPU of its own; use cuda"
             )
-        with needs_extra("ray"):
-            self._ray = ray = import_module("ray")
         self._each, self._count = within(trainer).appetite, workers
-        self._started = not ray.is_initialized()
-        if self._started:
-            local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}
-            ray.init(include_dashboard=False, log_to_driver=False, **local)
+        self._ray, self._started = open_cluster(workers)
+        ray = self._ray
         self._gpus = 0 if trainer.device == "cpu" else 1
         self._kind = ray.remote(num_cpus=1, num_gpus=self._gpus)(_Actor)
         self._starting: dict[Any, Any] = {}

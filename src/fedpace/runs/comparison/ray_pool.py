@@ -1,6 +1,5 @@
 """Whole runs on a Ray cluster: a run goes there with what its folder holds, and comes back as files."""
 
-import os
 import queue
 import sys
 import threading
@@ -8,14 +7,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from fedpace.core.errors import FedpaceError, needs_extra
+from fedpace.core.errors import FedpaceError
 from fedpace.core.host import write_whole
 from fedpace.core.run import Standing
+from fedpace.learn.many.ray_cluster import open_cluster
 from fedpace.remote.reports import RunStopped
 from fedpace.runs.comparison.estimate import ProbedRun
 from fedpace.runs.comparison.workers import ParentLink, RunCall, carry_out, join_parent
@@ -34,13 +33,8 @@ class RayPool:
     """
 
     def __init__(self, count: int, gpus: float = 0.0) -> None:
-        with needs_extra("ray"):
-            self._ray = ray = import_module("ray")
-        self._started = not ray.is_initialized()
-        if self._started:
-            local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": count}
-            ray.init(include_dashboard=False, log_to_driver=False, **local)
-        self._remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=2)(carry_out_there)
+        self._ray, self._started = open_cluster(count)
+        self._remote = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=2)(carry_out_there)
         self._threads = ThreadPoolExecutor(count, "fedpace-ray")
         self._going_on: dict[int, Any] = {}
         self._told: deque[tuple[int, Standing]] = deque()

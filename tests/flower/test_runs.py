@@ -64,7 +64,7 @@ def told(result, kind):
 @pytest.mark.parametrize("policy", plugins.names("policies"))
 def test_every_policy_runs_over_nodes_and_its_journal_replays(policy, tmp_path):
     budget = {"time_s": 3.0} if policy in {"adel", "dynamite"} else {}
-    result = run(three(pace=100), tmp_path, policy, {"message_s": 0.3}, budget=budget)
+    result = run(three(pace=50), tmp_path, policy, {"message_s": 0.3}, budget=budget)
     assert told(result, Arrived)
     assert len(told(result, Finished)) == 1
     header = result.journal.header

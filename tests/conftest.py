@@ -1,6 +1,7 @@
 import gc
 import multiprocessing
 import os
+import shutil
 import sys
 from functools import cache
 from multiprocessing import context, forkserver
@@ -21,6 +22,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 ROOT = str(Path(__file__).parent.parent)
+_MEMORY = Path("/dev/shm")
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
+    # What tests write and sync again and again; a run leaves 300 MB, and pytest keeps three of them.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 fashion.load_shipped = cache(fashion.load_shipped)  # half a second each; others take it by name later
 
 
@@ -123,7 +128,7 @@ def small(few_clothes):
 def pytest_configure(config):
     """Draw more examples at night; none has a time limit, as the machine has other things to do."""
     slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-    settings.register_profile("usual", max_examples=50, **slow)
+    settings.register_profile("usual", max_examples=30, **slow)
     settings.register_profile("nightly", max_examples=400, **slow)
     settings.load_profile("nightly" if "nightly" in config.getoption("markexpr") else "usual")
 

@@ -21,7 +21,7 @@ from tests.planning.deadline_cases import FLEET, KNOWN, at_random, decaying, ora
 from tests.sizes import sizes
 
 
-@sizes("count", 10, 50)
+@sizes("count", 5, 50)
 def test_the_fast_solver_is_as_good_as_trust_constr(count):
     rng, ended = np.random.default_rng(5), 0
     for _ in range(count):
@@ -33,7 +33,7 @@ def test_the_fast_solver_is_as_good_as_trust_constr(count):
     assert ended >= 0.8 * count
 
 
-@sizes("count", 3, 6)
+@sizes("count", 2, 6)
 def test_no_point_of_a_fine_grid_is_better_for_two_rounds(count):
     rng = np.random.default_rng(6)
     for _ in range(count):

@@ -227,7 +227,7 @@ def run(name, options, seed, recorder):
     return chaos
 
 
-@sizes("seeds", range(15), range(15, 240))
+@sizes("seeds", range(9), range(9, 240))
 @pytest.mark.parametrize(("name", "options"), VARIANTS)
 def test_no_history_makes_a_policy_break_the_contract_stop_for_ever_or_replay_otherwise(
     name, options, seeds, tmp_path

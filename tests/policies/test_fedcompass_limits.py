@@ -87,7 +87,7 @@ def groups_over_time(step_s, q_min, q_max):
     return {count: s for count, s in seconds.items() if s > 0}
 
 
-@sizes("fleets", 12, 40)
+@sizes("fleets", 6, 40)
 def test_clients_within_the_range_of_steps_settle_in_one_group(fleets):
     """Appendix B for mu <= Q_max / Q_min: the bound ceil(log_Q mu) is 1, and it is kept."""
     rng = np.random.default_rng(0)
@@ -103,7 +103,7 @@ def test_clients_within_the_range_of_steps_settle_in_one_group(fleets):
             assert set(groups_over_time(step_s, q_min, q_min * ratio)) == {1}, list(step_s)
 
 
-@sizes("fleets", 20, 60)
+@sizes("fleets", 10, 60)
 def test_the_bound_on_groups_is_seldom_exceeded_and_then_by_little(fleets):
     """Appendix B for wider fleets. Its proof assumes that groups stay as they are once found.
 

@@ -26,10 +26,10 @@ def trainer_of(name):
 def jobs(trainer, depth, full_steps=0):
     first = trainer.initial()
     starts = [Weights(first.params * share, first.buffers, first.counters) for share in (1, 0.9)]
-    steps = [2 + full_steps + 5 * number % 11 for number in range(9)]
+    steps = [2 + full_steps + 3 * number % 5 for number in range(8)]
     return [
         (make_job(number % 6, 100 + number, steps[number], full_steps, depth, 5), weights)
-        for number, weights in zip(range(9), cycle(starts))
+        for number, weights in zip(range(8), cycle(starts))
     ]
 
 

@@ -103,15 +103,15 @@ def starts(trainer, count=3):
     ]
 
 
-def jobs(trainer, depth=None, full_steps=0, batch_size=5, count=12):
-    """Clients of all sizes, some of them more than once, with 2 to 12 steps."""
+def jobs(trainer, depth=None, full_steps=0, batch_size=5, count=8):
+    """Clients of all sizes, some of them more than once, with 2 to 6 steps."""
     depth = depth or trainer.layout.depth
     return [
         (
             make_job(
                 number % len(SIZES),
                 100 + number,
-                2 + full_steps + 5 * number % 11,
+                2 + full_steps + 3 * number % 5,
                 full_steps,
                 depth,
                 batch_size,

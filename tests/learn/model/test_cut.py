@@ -12,6 +12,7 @@ from fedpace.learn.model.layers import Layout
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.train.profile import profile
 from tests.learn.learning_toys import Recurrent, SharedDropout, Swapped, Tied, names, normed, plain
+from tests.sizes import sizes
 
 ROWS = torch.randn(6, 4)
 TOKENS = torch.randint(0, 11, (6, 5))
@@ -54,12 +55,19 @@ def test_gradients_of_small_convolutional_networks_equal_those_of_the_full_pass(
             assert all(torch.equal(part[name], full[name]) for name in layer.params)
 
 
+@sizes("every", 3, 1)
 @pytest.mark.parametrize("model_name", ["resnet20", "resnet18"])
-def test_gradients_of_residual_networks_equal_those_behind_frozen_statistics(model_name):
+def test_gradients_of_residual_networks_equal_those_behind_frozen_statistics(model_name, every):
     model = build_model(model_name, 3, 3)
     images = torch.rand(6, 3, 8, 8)
     layout = Layout.trace(model, images)
-    for depth in (1, 4, *range(5, 14), layout.depth - 1, layout.depth):  # across a change of width
+    for depth in (
+        1,
+        4,
+        *range(5, 14, every),
+        layout.depth - 1,
+        layout.depth,
+    ):  # across a change of width
         model.train()
         for layer in layout.layers[:-depth]:
             model.get_submodule(layer.module).eval()

@@ -50,7 +50,6 @@ def whole(model: str, precision: Precision, rounds: str = "110") -> Iterator[Row
         aim = AIMS.get((model, precision))
         what = f"{NAMES[model]}, `fedpace run`, 64 clients a round"
         yield Row(what, precision, value, "samples/s", aim)
-        yield Row(f"{what}, {rounds} rounds, command from start to end", precision, run.all_s, "s")
 
 
 def timely(precision: Precision, rounds: str = "60") -> Iterator[Row]:

@@ -26,6 +26,8 @@ SMALL = [  # samples, channels, height, width, out, high, wide, stride, padding
     (2, 4, 7, 9, 6, 1, 3, 2, (0, 1)),
     (40, 2, 12, 12, 3, 3, 3, 1, (1, 1)),  # more than one span,
     (1, 3, 4, 16, 70, 3, 3, 1, (1, 1)),
+    (2, 17, 6, 5, 16, 3, 3, 1, (1, 1)),
+    (1, 33, 7, 6, 9, 3, 2, 3, (2, 1)),
 ]
 LARGE = [  # of ResNet-20 and of the CNN, which Triton has made wrong code of in other blocks
     (32, 3, 32, 32, 16, 3, 3, 1, (1, 1)),

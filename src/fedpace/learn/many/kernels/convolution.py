@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedpace.learn.many.kernels import taps
+from fedpace.learn.many.kernels.taps import Blocks
 
 _MANY = 16
 """Channels that fill a product's depth for each tap."""
@@ -134,9 +135,10 @@ def convolve(
 ) -> Tensor:
     """The convolution of each client, `size` high and wide. exact: without TF32."""
     clients, samples, channels, height, width = x.shape
-    if channels >= _MANY:
-        return taps.convolve(x, weights, bias, stride, 1, padding, size, exact, False, _blocks(exact))
     out, high, wide = weights.shape[1], *weights.shape[3:]
+    if channels >= _MANY:
+        blocks = _blocks(out, stride, exact, x.dtype)
+        return taps.convolve(x, weights, bias, stride, 1, padding, size, exact, False, blocks)
     found = x.new_empty((clients, samples, out, *size))
     # Triton 3.6 makes wrong code of more numbers of a patch at a time where images are 16 wide.
     block_o, block_m, block_k = taps.block_of(out), 128, 16
@@ -177,7 +179,8 @@ def images_of(
 ) -> Tensor:
     """Gradients of the images, `size` high and wide; `slopes` are those of what `convolve` gives."""
     (high, wide), (top, left) = weights.shape[3:], padding
-    rest, blocks = (high - 1 - top, wide - 1 - left), _blocks(exact)
+    rest = high - 1 - top, wide - 1 - left
+    blocks = _blocks(weights.shape[2], stride, exact, slopes.dtype)
     return taps.convolve(slopes, weights, None, 1, stride, rest, size, exact, True, blocks)
 
 
@@ -186,12 +189,15 @@ def weights_of(
 ) -> Tensor:
     """Gradients of the weights, where `slopes` are those of what `convolve` gives."""
     clients, samples, channels, height, width = x.shape
-    if channels >= _MANY:
-        blocks = taps.Blocks(64, beside=3 if wide == 3 else 1)
-        return taps.weights_of(x, slopes, (high, wide), stride, padding, exact, blocks)
     out, *size = slopes.shape[2:]
-    block_m, block_k = (32, 64) if exact and channels * high * wide > 32 else (64, 32)
-    block_o = taps.block_of(out)
+    blocks = _blocks_of_weights(channels, out, wide, exact, x.dtype)
+    if blocks is not None:
+        return taps.weights_of(x, slopes, (high, wide), stride, padding, exact, blocks)
+    block_o, block_m, block_k, warps = taps.block_of(out), 64, 32, 4
+    if exact and channels * high * wide > 32:
+        block_m, block_k = 32, 64
+    elif out <= 16:
+        block_m, warps = 32, 2
     places = samples * size[0] * size[1]
     span = min(triton.cdiv(places, block_m) * block_m, taps.SPAN)
     spans = triton.cdiv(places, span)
@@ -219,12 +225,36 @@ def weights_of(
         block_o,
         block_m,
         block_k,
-        num_warps=4,
+        num_warps=warps,
         num_stages=3,
     )
     return found.sum(1) if spans > 1 else found[:, 0]
 
 
-def _blocks(exact: bool) -> taps.Blocks:
-    """Three products of TF32 keep three times the numbers at hand."""
-    return taps.Blocks(warps=8 if exact else 4)
+# What was quickest on an H200 for the shapes of ResNet-20, of all blocks that were tried there.
+
+
+def _blocks(out: int, stride: int, exact: bool, kind: torch.dtype) -> Blocks:
+    """Blocks of a convolution. Three products of TF32 keep three times the numbers at hand."""
+    if exact:
+        flat = stride == 1 and out <= 32
+        return Blocks(256, 16, 4 if flat else 8, 2, not flat)
+    swapped = stride > 1 or out > 16
+    if kind == torch.bfloat16:
+        return Blocks(256, 16, 4, 2, swapped)
+    return Blocks(512, 16, 8, 1, True) if swapped else Blocks(256, 16, 4, 1, False)
+
+
+def _blocks_of_weights(
+    channels: int, out: int, wide: int, exact: bool, kind: torch.dtype
+) -> Blocks | None:
+    """Blocks of weights' gradients; None: channels and taps are better mixed."""
+    if wide != 3 or channels < _MANY:
+        return None
+    if exact:
+        return Blocks(32, 16, 1 if out <= 32 else 2, beside=3)
+    if out > 32:
+        return None
+    if kind == torch.bfloat16:
+        return Blocks(64, 16, 1 if out <= 16 else 2, beside=3)
+    return Blocks(32, 16, 1, beside=3) if channels >= 32 else None

@@ -89,7 +89,7 @@ def test_stopped_at_any_event_and_resumed_it_ends_as_if_nothing_had_happened(
     small |= {
         "policy": policy,
         "stop": {"rounds": 30 if policy in ("fedasync", "fedcompass") else 6},
-        "server": {"optimiser": server, "lr": 1.0 if server == "fedavg" else 0.01},
+        "server": {"average": 0.7, "optimiser": server, "lr": 1.0 if server == "fedavg" else 0.01},
     }
     fedpace.simulate(small, out=tmp_path / "whole")
     out = tmp_path / "stopped"

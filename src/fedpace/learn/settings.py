@@ -59,6 +59,11 @@ class ServerSettings(Checked):
         bool, "FedNova: bring every update to the same number of local steps before they are combined"
     ] = False
     lr: Annotated[Positive, "server learning rate; the adaptive ones want 0.01 to 0.1"] = 1.0
+    average: Annotated[
+        BelowOne,
+        "decay of an exponential mean of the global model's versions, which is tested and saved in the "
+        "model's place (0.9: of the last ten or so); clients train from the model itself. 0: no mean",
+    ] = 0.0
     momentum: Annotated[BelowOne, "of fedavgm"] = 0.9
     beta1: Annotated[BelowOne, "first-moment decay of both fedadams and fedyogi"] = 0.9
     beta2: Annotated[BelowOne, "second-moment decay of both fedadams and fedyogi"] = 0.99

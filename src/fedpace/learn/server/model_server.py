@@ -255,11 +255,11 @@ class ModelServer:
             return self._recall.clients_evaluated()
         if self._test_clients is None:
             raise RuntimeError("clients are tested, but no samples of theirs are here")
-        return self._test_clients(self._store.weights(GLOBAL))
+        return self._test_clients(self._store.served(GLOBAL))
 
     def weights(self) -> Weights:
-        """The global model."""
-        return self._store.weights(GLOBAL)
+        """The global model as it is tested and saved."""
+        return self._store.served(GLOBAL)
 
     # Snapshots
 
@@ -322,7 +322,7 @@ class ModelServer:
         self._source.forget(task)
 
     def _evaluate(self, slot: str) -> dict[str, float]:
-        weights = self._store.weights(slot)
+        weights = self._store.served(slot)
         if self._score is None or self._score[0] is not weights:
             self._score = weights, self._store.evaluate(slot)
         return self._score[1]

@@ -16,12 +16,16 @@ from torch import Tensor, nn
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.server.aggregate import AggregatedUpdate
+from fedpace.learn.server.average import ModelAverage
 from fedpace.learn.server.optimisers import make_optimiser
 from fedpace.learn.settings import ServerSettings
 
 
 class ModelSlot:
-    """One model of the server and its optimiser, which works on a copy of the parameters."""
+    """One model of the server and its optimiser, which works on a copy of the parameters.
+
+    The mean of its versions, if one is asked for, holds those that were `settle`d.
+    """
 
     def __init__(self, layout: Layout, weights: Weights, settings: ServerSettings) -> None:
         self._layout = layout
@@ -30,6 +34,7 @@ class ModelSlot:
         self._params = [nn.Parameter(layer) for layer in _by_layer(layout, self._flat)]
         self._optimiser = make_optimiser(settings, self._params)
         self._lr, self._plain = settings.lr, settings.optimiser == "fedavg"
+        self._average = ModelAverage(settings.average) if settings.average else None
 
     def step(self, aggregated: AggregatedUpdate, lr: float | None) -> None:
         """Make new weights; the old ones stay as they are for those who hold them.
@@ -52,6 +57,17 @@ class ModelSlot:
             most = torch.maximum(counters[start.counters :], aggregated.counters)
             counters = torch.cat([counters[: start.counters], most])
         self.weights = Weights(self._flat.clone(), buffers, counters)
+
+    def settle(self) -> None:
+        """The step that was taken is good: its weights count in the mean."""
+        if self._average is not None:
+            self._average.add(self.weights)
+
+    @property
+    def served(self) -> Weights:
+        """What is tested and saved: the mean of the versions, or the weights where there is none."""
+        mean = None if self._average is None else self._average.weights
+        return self.weights if mean is None else mean
 
     def _optimise(self, aggregated: AggregatedUpdate) -> None:
         touched = self._params[self._layout.depth - aggregated.depth :]
@@ -77,7 +93,8 @@ class ModelSlot:
 
     def state(self) -> dict[str, Any]:
         """Weights and moments, as plain values and tensors."""
-        return {**vars(self.weights), "optimiser": copy.deepcopy(self._optimiser.state_dict())}
+        state = {**vars(self.weights), "optimiser": copy.deepcopy(self._optimiser.state_dict())}
+        return state if self._average is None else state | {"average": self._average.state()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Become the slot whose `state()` this was."""
@@ -85,6 +102,8 @@ class ModelSlot:
         self._flat.copy_(self.weights.params)
         # A copy, since the optimiser goes on to change these tensors in place.
         self._optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
+        if self._average is not None:
+            self._average.load(state.get("average", {}))
 
 
 def move_buffers(before: Tensor, aggregated: AggregatedUpdate) -> Tensor:

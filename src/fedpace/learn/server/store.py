@@ -59,9 +59,13 @@ class ModelStore:
         """The slot's current weights; they are never changed in place."""
         return self._slot(slot).weights
 
+    def served(self, slot: str = GLOBAL) -> Weights:
+        """What is tested and saved of a slot: its weights, or the mean of its versions."""
+        return self._slot(slot).served
+
     def evaluate(self, slot: str = GLOBAL) -> dict[str, float]:
-        """Metrics of the slot's current weights, the main one first, the loss among them."""
-        return self._test(self.weights(slot))
+        """Metrics of what the slot serves, the main one first, the loss among them."""
+        return self._test(self.served(slot))
 
     def put(self, task: int, update: Update, trained_here: bool = False) -> None:
         """Keep the update of a task until it is aggregated or discarded.
@@ -178,6 +182,7 @@ class ModelStore:
             raise Diverged(
                 "the server's step makes parameters that are not finite; try smaller learning rates"
             )
+        slot.settle()
 
     def _check_sum(self, command: Aggregate, together: AggregatedUpdate) -> None:
         """Diverged where an update that was trained here is not finite.

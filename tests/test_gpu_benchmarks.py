@@ -1,5 +1,6 @@
 """What `make bench-gpu` runs, here on a CPU and small: that it goes, not how quick it is."""
 
+import inspect
 import json
 import sys
 from functools import partial
@@ -10,6 +11,8 @@ from benchmarks.architectures import speech
 from benchmarks.gpu import architectures, collect, needs, parts, rates, runs
 from benchmarks.gpu.agreement import same
 from benchmarks.gpu.parts import BY_NAME_ONLY, PARTS, Part, Row
+
+from fedpace.learn.many.stacks import plan, stacked
 
 ROOT = Path(__file__).parent.parent
 
@@ -32,6 +35,15 @@ def test_a_rate_is_measured_in_every_way_of_training(monkeypatch):
         (row,) = rates.rate("mlp", method, "float32", samples=32)
         assert (row.precision, row.unit) == ("float32", "samples/s")
         assert row.value > 100
+
+
+def test_methods_that_no_setting_has_are_put_in_and_taken_out_again():
+    usual, calls = (plan.usable, stacked.CudaCapture), inspect.signature(stacked.CudaCapture)
+    with rates.changed("grouped+eager"):
+        assert not plan.usable("cuda")
+        capture = stacked.CudaCapture(*calls.parameters)  # takes what the real one takes
+        assert capture(len) is len
+    assert (plan.usable, stacked.CudaCapture) == usual
 
 
 def test_fedbuff_is_measured_beside_the_synchronous_rate(monkeypatch):

@@ -168,6 +168,10 @@ def test_help_names_every_command(folder):
         (["report", "config.toml"], "config.toml is a file; give the folder of a run"),
         (["report", "."], "there is no journal.jsonl in ."),
         (["replay", "config.toml"], "line 1: not JSON"),
+        (["trace", "config.toml"], "give the journal.jsonl of a run"),
+        (["status", "nonsense"], "the address is 'nonsense'; give HOST:PORT"),  # not: keys are missing
+        (["page", "nonsense"], "the address is 'nonsense'; give HOST:PORT"),
+        (["drain", "nonsense", "me"], "the address is 'nonsense'; give HOST:PORT"),
         (["run", "broken.toml"], "broken.toml is not valid TOML"),
         (["run", "config.toml", "--out", "config.toml"], "config.toml is a file"),
     ],

@@ -155,7 +155,7 @@ def join(
             raise ConfigError("--token and --insecure are both given; choose one")
         patience_s = math.inf if patience is None else patience
         federation.enrol(address, read_join_token(token), keys or Path("keys"), patience_s)
-    shown = client_keys(keys, insecure)
+    shown = client_keys(address, keys, insecure)
     known = name or (None if shown is None else shown.name)
     if known is None:
         raise ConfigError("--name is not set; give the name that the server is to know this client by")
@@ -202,7 +202,7 @@ def _order(address: str, keys: Path | None, **order: Any) -> None:
     with needs_extra("net"):
         from fedpace.net import federation_pb2 as pb
         from fedpace.runs.federation import give_order
-    shown = client_keys(keys, insecure=False)
+    shown = client_keys(address, keys)
     shared.say(asyncio.run(give_order(address, shown, pb.OperateRequest(**order))))
 
 
@@ -217,9 +217,12 @@ def _gate(keys: Path | None, auth: str, insecure: bool) -> "Gate":
     return Gate.open(folder, "token" if auth == "token" else "certificate")
 
 
-def client_keys(keys: Path | None, insecure: bool) -> "ClientKeys | None":
+def client_keys(address: str, keys: Path | None, insecure: bool = False) -> "ClientKeys | None":
+    """Keys to show at an address, which is looked at before them."""
+    from fedpace.net.client import check_address
     from fedpace.net.keys.gate import ClientKeys
 
+    check_address(address)
     folder = _key_folder(keys, insecure)
     return None if folder is None else ClientKeys.open(folder)
 

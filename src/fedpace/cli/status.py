@@ -51,7 +51,7 @@ def status(
         raise ConfigError(f"--watch is {watch:g}; give seconds above 0")
     with needs_extra("net"):
         from fedpace.runs.federation import ask_status
-    shown = client_keys(keys, insecure)
+    shown = client_keys(address, keys, insecure)
 
     def ask() -> "pb.StatusReply":
         return asyncio.run(ask_status(address, shown))

@@ -91,7 +91,7 @@ def page(address: ServerAddress, keys: Keys = None, open_: Open = False) -> None
     from fedpace.report.live.bounded import is_loopback
     from fedpace.report.live.http import EVERYWHERE, page_url
 
-    shown = client_keys(keys, insecure=False)
+    shown = client_keys(address, keys)
     found = asyncio.run(ask_page_link(address, shown))
     server = address.rpartition(":")[0].strip("[]")
     host = server if found.host in EVERYWHERE else found.host

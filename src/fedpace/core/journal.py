@@ -251,7 +251,8 @@ def _header(line: bytes, path: Path) -> Header:
             header = replace(header, context=context)
         return header
     except JournalError as error:
-        raise JournalError(f"{path}, line 1: {error}") from error
+        other = "" if line.startswith(b"{") else "; give the journal.jsonl of a run"
+        raise JournalError(f"{path}, line 1: {error}{other}") from error
 
 
 def _upgraded(line: bytes) -> bytes:

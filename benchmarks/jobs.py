@@ -3,8 +3,10 @@
 J1: 100 clients of 600 samples, 20 a round, a CNN of 582,026 parameters, batches of 32. J2: 1,000
 clients of 60 samples, 100 a round, an MLP of 784-32-16-10, batches of 20. One epoch each. Ours keep
 virtual time, check the contract and journal to disk; so does FedBuff, with 100 clients at any time and
-K = 50 unless it says otherwise. All take turns, of a round in J1 and of ten in J2 (a round is as many
-updates as it has): workers of a run may go on while others have their turn, which must not count.
+K = 50 unless it says otherwise. Steps of J2 are computed by the compiled kernel where there is a
+compiler, and by torch's operators where it says so. All take turns, of a round in J1 and of ten in J2
+(a round is as many updates as it has): workers of a run may go on while others have their turn, which
+must not count.
 `python -m benchmarks.jobs [J1|J2]`
 """
 
@@ -234,9 +236,10 @@ def main(names: tuple[str, ...] = tuple(SIZES)) -> dict[str, float]:
             "sync": partial(ours, name, "sync", sync, 1, {}, WORKERS),
         }
         if name == "J2":
-            alone = {"together": "one by one"}
+            alone, torch_only = {"together": "one by one"}, {"kernel": "torch"}
             buffer = {"concurrency": size.round}
             runs |= {
+                "sync, torch": partial(ours, name, "sync", sync, 1, torch_only, WORKERS),
                 "sync, one by one": partial(ours, name, "sync", sync, 1, alone, WORKERS),
                 "sync, one process": partial(ours, name, "sync", sync, 1, {}, 1),
                 "fedbuff": partial(ours, name, "fedbuff", buffer, 2, {}, WORKERS),
@@ -244,6 +247,8 @@ def main(names: tuple[str, ...] = tuple(SIZES)) -> dict[str, float]:
             }
         speeds = compare(name, runs)
         figures[f"{name}, over a loop by hand in two processes"] = speeds["sync"]
+        if "sync, torch" in speeds:
+            figures["J2, by torch's operators, over a loop by hand"] = speeds["sync, torch"]
         if "fedbuff" in speeds:
             figures["J2, FedBuff over SyncFL"] = speeds["fedbuff"] / speeds["sync"]
             figures["J2, FedBuff with K = 10 over SyncFL"] = speeds["fedbuff, K = 10"] / speeds["sync"]

@@ -32,6 +32,11 @@ class TrainSettings(Checked):
         "clients that one call trains; by kind: dense layers and, on a GPU, all models are stacked; "
         "compiled and auto are gone and mean stacked and by kind",
     ] = "by kind"
+    kernel: Annotated[
+        Literal["auto", "torch", "compiled"],
+        "computes steps of dense layers on a CPU; compiled: C, by this machine's compiler; auto: that "
+        "where there is one, else torch, and the journal says which; they differ by rounding",
+    ] = "auto"
     decay: Annotated[NonNegative, "lr of round t (from 0) is lr / (1 + decay * t); 0 keeps it"] = 0.0
 
     def _check_rest(self) -> None:

@@ -88,6 +88,11 @@ class RunRequest:
         header = self.folder.header()
         return None if header is None else header.context.model
 
+    def earlier_training(self) -> dict[str, Any] | None:
+        """Settings of training, as a run that is gone on with has them."""
+        header = None if self.folder is None or not self.resume else self.folder.header()
+        return None if header is None else header.run.get("train", {})
+
     def earlier_places(self) -> int | None:
         """Number of clients that the policy of a run that is gone on with was told."""
         header = None if self.folder is None or not self.resume else self.folder.header()
@@ -148,6 +153,8 @@ class Assembly:
         _check_aims(metrics, config, plan)
         context = context_of(plan, config.seed, len(samples), model, metrics=metrics)
         header = _header(config, plan, context, ("serve",), {})
+        if learning is not None and not config.timing_only:
+            header.run["train"] |= learning.settle_kernel(request.earlier_training())
         if request.task is not None:
             header.run["task"] = {"kind": "own", "name": request.task.name}
         policy = make_policy(plan.kind, plan.settings, context)

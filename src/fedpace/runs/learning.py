@@ -1,10 +1,10 @@
 """The learning side of a run, put together from its settings for both clocks."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from fedpace.data.partition import partition
 from fedpace.data.shares import Shares
 from fedpace.data.streams import Stream, make_stream, order_of_arrival
 from fedpace.learn import files
+from fedpace.learn.many.choice import choose_kernel
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.phases import PhaseClock
 from fedpace.learn.server.client_tests import ClientEvaluator
@@ -27,6 +28,8 @@ from fedpace.learn.tasks.digest import model_digest
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.trainer import Trainer
 from fedpace.runs.config import Config, PolicyPlan
+
+_KERNELS: Mapping[str, Literal["torch", "compiled"]] = {"torch": "torch", "compiled": "compiled"}
 
 
 def divide(
@@ -102,6 +105,22 @@ class Learning:
     def count_operations(self) -> float:
         """Operations of a step of the full model for one sample."""
         return self.trainer.count_operations(self.profile if self._counted else None)
+
+    def settle_kernel(self, earlier: Mapping[str, Any] | None) -> dict[str, str]:
+        """Settle what computes steps, where settings leave it open; settings for the run's header.
+
+        earlier: those of training in the header of a run that is gone on with, which keeps to its
+        arithmetic; one that is older than the choice was computed by torch, and does not say so.
+        """
+        trainer = self.trainer
+        if earlier is None or trainer.settings.kernel != "auto":
+            kernel = choose_kernel(trainer)
+        else:
+            kernel = _KERNELS.get(earlier.get("kernel", "torch"))
+        if kernel is None:
+            return {}
+        trainer.use_kernel(kernel)
+        return {"kernel": kernel} if earlier is None or "kernel" in earlier else {}
 
     def models(self, source: UpdateSource, guarded: bool = False) -> ModelServer:
         """A model server at the model's initial weights. guarded: see there."""

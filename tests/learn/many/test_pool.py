@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from hypothesis.strategies import integers
+from hypothesis.strategies import booleans, integers
 
 from fedpace.core.errors import ConfigError, FedpaceError, PolicyError
-from fedpace.learn.many.executor import SerialExecutor, chunks_in_order, single_thread
+from fedpace.learn.many.executor import SerialExecutor, chunks_by_need, chunks_in_order, single_thread
 from fedpace.learn.many.processes import ProcessExecutor
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.tasks.task import Task
@@ -146,6 +146,19 @@ def test_groups_in_order_hold_every_job_once_in_one_a_worker(jobs, workers):
     assert [number for group in groups for number in group] == list(range(jobs))
     assert all(groups)
     assert len(groups) <= workers
+
+
+@given(integers(0, 60), integers(0, 60), integers(1, 5), booleans())
+def test_needed_jobs_come_before_all_others_and_are_divided_where_that_costs_nothing(
+    needed, others, workers, divisible
+):
+    groups = chunks_by_need(needed, others, workers, divisible)
+    assert [number for group in groups for number in group] == list(range(needed + others))
+    assert all(groups)
+    assert len(groups) <= (2 * workers if divisible else workers)
+    waited = [group for group in groups if group[0] < needed]
+    if divisible and needed:
+        assert max(map(len, waited)) == -(-needed // workers)
 
 
 def test_what_nobody_waits_for_is_trained_while_the_caller_goes_on(trainer, pool):

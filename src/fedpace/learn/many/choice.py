@@ -1,8 +1,14 @@
-"""Chooses the executor of a run, by its settings, its model and its device."""
+"""Chooses the executor of a run and what computes its steps, by settings, model and device."""
 
+import logging
 from functools import partial
+from typing import Literal
 
+from fedpace.core.errors import ConfigError
 from fedpace.learn.device import open_device
+from fedpace.learn.many.compiled.compiler import CannotCompile
+from fedpace.learn.many.compiled.library import find_library
+from fedpace.learn.many.compiled.trainer import dense_layers
 from fedpace.learn.many.executor import Executor, SerialExecutor
 from fedpace.learn.many.processes import ProcessExecutor
 from fedpace.learn.many.ray_executor import RayExecutor
@@ -11,6 +17,8 @@ from fedpace.learn.many.stacks.plan import stack_room
 from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.phases import PhaseClock
 from fedpace.learn.train.trainer import Trainer
+
+log = logging.getLogger("fedpace.train")
 
 
 def open_executor(
@@ -38,6 +46,32 @@ def open_executor(
         room = stack_room(open_device(trainer.device)) if room is None else room
         room //= workers
     return ProcessExecutor(trainer, workers, partial(StackedExecutor, room=room))
+
+
+def choose_kernel(trainer: Trainer) -> Literal["torch", "compiled"] | None:
+    """What computes the steps of a run that begins; None where torch is the only way.
+
+    It is a property of the run, as precision is: its journal says it, and it goes on so.
+    """
+    asked = trainer.settings.kernel
+    if asked == "torch" or not stacks_pay(trainer) or dense_layers(trainer) is None:
+        if asked == "compiled":
+            raise ConfigError(
+                "train.kernel is 'compiled', but that trains only rows of dense layers with ReLU, on a "
+                "CPU, in stacks, by SGD without momentum, on samples in memory; set it to 'auto'"
+            )
+        return None
+    try:
+        find_library()
+    except CannotCompile as reason:
+        if asked == "compiled":
+            raise ConfigError(
+                f"train.kernel is 'compiled', but {reason}; install a C compiler, or set it to 'torch'"
+            ) from None
+        log.info("steps are computed by torch: %s", reason)
+        return "torch"
+    log.info("steps are computed by the compiled kernel")
+    return "compiled"
 
 
 def stacks_pay(trainer: Trainer) -> bool:

@@ -54,8 +54,11 @@ class JobBatch:
 class Executor(ABC):
     """Trains jobs, each from its own weights; it may do so while its caller goes on.
 
-    appetite: number of jobs below which it cannot use all that it has.
+    appetite: number of jobs below which it cannot use all that it has; divisible: few jobs take as
+    long a job as many.
     """
+
+    divisible: bool = False
 
     @property
     @abstractmethod
@@ -142,11 +145,20 @@ def chunks_of(jobs: Sequence[Job], workers: int, appetite: int) -> list[list[int
     return [groups[g] for g in order]
 
 
-def chunks_in_order(jobs: int, workers: int) -> list[list[int]]:
+def chunks_by_need(needed: int, others: int, workers: int, divisible: bool) -> list[list[int]]:
     """Numbers of jobs, those that are waited for first, in one group a worker.
 
-    More groups would let whoever waits go on sooner; smaller stacks cost more than that gains.
+    More groups let whoever waits go on sooner, but smaller stacks cost more than that gains. So only
+    divisible jobs are in two groups a worker: those that are waited for, and the others behind them.
     """
+    if not divisible:
+        return chunks_in_order(needed + others, workers)
+    behind = [[needed + at for at in chunk] for chunk in chunks_in_order(others, workers)]
+    return chunks_in_order(needed, workers) + behind
+
+
+def chunks_in_order(jobs: int, workers: int) -> list[list[int]]:
+    """Numbers of jobs in one group a worker."""
     size = -(-jobs // workers)
     cuts = [min(size * at, jobs) for at in range(workers + 1)]
     return [list(range(start, stop)) for start, stop in pairwise(cuts) if start < stop]

@@ -18,7 +18,7 @@ from fedpace.learn.many.executor import (
     Jobs,
     SerialExecutor,
     answers_of,
-    chunks_in_order,
+    chunks_by_need,
     chunks_of,
 )
 from fedpace.learn.many.worker import packed, work
@@ -73,7 +73,8 @@ class ProcessExecutor(Executor):
         except FedpaceError:
             self._blocks.close()
             raise
-        self._count, self._each = workers, within(trainer).appetite
+        one = within(trainer)
+        self._count, self._each, self._divisible = workers, one.appetite, one.divisible
         self._workers: list[_Worker] = []
         self._queue: deque[JobBatch] = deque()
 
@@ -83,7 +84,7 @@ class ProcessExecutor(Executor):
 
     def begin(self, needed: Jobs, others: Jobs) -> list[JobBatch]:
         if others:
-            chunks = chunks_in_order(len(needed) + len(others), self._count)
+            chunks = chunks_by_need(len(needed), len(others), self._count, self._divisible)
         else:
             chunks = chunks_of([job for job, _ in needed], self._count, self.appetite)
         jobs = [*needed, *others]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from fedpace.learn.device import at_work, drawing, open_device
 from fedpace.learn.memory import keep_freed_memory
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.model.width import ThinModel, slim
-from fedpace.learn.samples.samples import Batch, Samples
+from fedpace.learn.samples.samples import ArraySamples, Batch, Samples
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.tasks.final_model import seeded_model
 from fedpace.learn.tasks.first_pass import trace
@@ -78,6 +79,16 @@ class Trainer:
     def resident(self) -> bool:
         """Say whether all samples are on the device; others are read when a batch is gathered."""
         return self._samples.resident
+
+    def samples_here(self) -> Batch:
+        """Inputs and targets of all samples, where these are arrays in memory."""
+        if not isinstance(self._samples, ArraySamples):
+            raise TypeError(f"{self._samples!r} are not in memory")
+        return self._samples.inputs, self._samples.targets
+
+    def use_kernel(self, kernel: Literal["torch", "compiled"]) -> None:
+        """Settle what computes steps, where the settings leave that to the machine."""
+        self.settings = replace(self.settings, kernel=kernel)
 
     def new_model(self) -> nn.Module:
         """A model as the seed makes it, with all that it draws; torch's generator stays as it is."""

@@ -23,7 +23,7 @@ _KINDS: dict[type[nn.Module], Kind] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigm
 
 
 @dataclass(frozen=True, slots=True)
-class _Dense:
+class ChainLayer:
     """A dense layer: places of weight and bias among the model's parameters, and its activation."""
 
     weight: int
@@ -37,8 +37,8 @@ class DenseChain:
     Targets are classes; IGNORED ones are left out, as `cross_entropy` does.
     """
 
-    def __init__(self, layers: Sequence[_Dense]) -> None:
-        self._layers = layers
+    def __init__(self, layers: Sequence[ChainLayer]) -> None:
+        self.layers = layers
 
     def gradients(
         self, params: Sequence[Tensor], first: int, inputs: Tensor, targets: Tensor
@@ -72,24 +72,24 @@ class DenseChain:
 
     def _backward(
         self, params: Sequence[Tensor], first: int, inputs: Tensor, targets: Tensor, full: bool
-    ) -> Iterator[tuple[_Dense, Tensor, Tensor]]:
+    ) -> Iterator[tuple[ChainLayer, Tensor, Tensor]]:
         """Go back from the output: a trained layer, the gradient behind it, and its inputs.
 
         The layer's weights are not needed any more when it comes. full: no target is IGNORED.
         """
         below = [inputs.flatten(2)]
-        for layer in self._layers:
+        for layer in self.layers:
             out = _product(below[-1], params, layer)
             below.append(_activated(layer.activation, out))
         slope = _slope(below.pop(), targets, full)
-        for number in reversed(range(len(self._layers))):
-            layer, inside = self._layers[number], below.pop()
+        for number in reversed(range(len(self.layers))):
+            layer, inside = self.layers[number], below.pop()
             if layer.weight < first:
                 return
             deeper = None
-            if number and self._layers[number - 1].weight >= first:
+            if number and self.layers[number - 1].weight >= first:
                 deeper = torch.bmm(slope, params[layer.weight])
-                _through(self._layers[number - 1].activation, deeper, inside)
+                _through(self.layers[number - 1].activation, deeper, inside)
             yield layer, slope, inside
             if deeper is None:
                 return
@@ -118,15 +118,15 @@ def chain(
         return None
     places = {name: at for at, name in enumerate(n for layer in layout.layers for n in layer.params)}
     names = {module: name for name, module in model.named_modules()}
-    layers: list[_Dense] = []
+    layers: list[ChainLayer] = []
     for module in modules:
         kind = _KINDS.get(type(module))
         if type(module) is nn.Linear:
             weight = places.get(f"{names[module]}.weight", -1)
             bias = places.get(f"{names[module]}.bias", -1) if module.bias is not None else None
-            layers.append(_Dense(weight, bias, None))
+            layers.append(ChainLayer(weight, bias, None))
         elif kind is not None and layers and layers[-1].activation is None:
-            layers[-1] = _Dense(layers[-1].weight, layers[-1].bias, kind)
+            layers[-1] = ChainLayer(layers[-1].weight, layers[-1].bias, kind)
         else:
             return None
     used = [place for layer in layers for place in (layer.weight, layer.bias) if place is not None]
@@ -149,7 +149,7 @@ def _hooked(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
-def _product(inputs: Tensor, params: Sequence[Tensor], layer: _Dense) -> Tensor:
+def _product(inputs: Tensor, params: Sequence[Tensor], layer: ChainLayer) -> Tensor:
     weight = params[layer.weight].transpose(1, 2)
     if layer.bias is None:
         return torch.bmm(inputs, weight)

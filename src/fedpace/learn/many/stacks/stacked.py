@@ -2,13 +2,15 @@
 
 Batches are drawn as by a `Trainer` alone, and results are its results but for rounding: sums run in
 another order in a stack. They are the same bits again for the same jobs in the same calls; those of a
-row of dense layers on a CPU are the same whatever else is in the stack.
+row of dense layers on a CPU are the same whatever else is in the stack. Where the run's kernel is the
+compiled one, that trains such rows.
 """
 
 from collections import defaultdict
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.device import open_device
+from fedpace.learn.many.compiled.trainer import DenseTrainer, compiled_trainer
 from fedpace.learn.many.executor import InlineExecutor, Jobs
 from fedpace.learn.many.stacks.groups import JobShape, shape_of, stacks
 from fedpace.learn.many.stacks.plan import JobKind, StackPlan, StackPlanner
@@ -46,6 +48,7 @@ class StackedExecutor(InlineExecutor):
         self._capture, self._clock = capture, clock or PhaseClock()
         self._replay: ReplayTrainer | None = None
         replayed = capture is not None and capturable(trainer.settings) is not None
+        self._compiled = compiled_trainer(trainer)
         with self._clock.phase("kernels"):
             self._planner = StackPlanner(trainer, size, replayed, self._clock, room)
 
@@ -55,6 +58,10 @@ class StackedExecutor(InlineExecutor):
         trainer = self._trainer
         plan = self._planner.plan(JobKind(trainer.settings.batch_size, trainer.layout.depth, False))
         return 1 if plan is None else plan.size
+
+    @property
+    def divisible(self) -> bool:  # type: ignore[override]
+        return self._compiled is not None
 
     @property
     def notes(self) -> dict[str, str]:
@@ -78,7 +85,11 @@ class StackedExecutor(InlineExecutor):
         return [found[number] for number in range(len(jobs))]
 
     def _in_stacks(self, plan: StackPlan, jobs: Jobs, numbers: list[int]) -> dict[int, Update]:
-        runner = self._replaying(plan) if plan.mixed else StackTrainer(self._trainer, plan)
+        runner: ReplayTrainer | DenseTrainer | StackTrainer
+        if plan.mixed:
+            runner = self._replaying(plan)
+        else:
+            runner = self._compiled or StackTrainer(self._trainer, plan)
         found: dict[int, Update] = {}
         for stack in stacks(jobs, numbers, min(plan.size, runner.most)):
             versions = {id(jobs[number][1]): jobs[number][1] for number in stack}

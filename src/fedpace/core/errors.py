@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
@@ -101,8 +102,12 @@ def between(least: float, most: float) -> Allowed:
 
 def check(name: str, value: Any, kind: Any) -> None:
     """ConfigError unless a value, or every entry of a tuple, is allowed by a type. None always is."""
+    _check_limits(name, value, _limits(kind))
+
+
+def _check_limits(name: str, value: Any, limits: Iterable[Allowed]) -> None:
     verb, values = ("has", value) if isinstance(value, tuple) else ("is", (value,))
-    for limit in _limits(kind):
+    for limit in limits:
         for one in values:
             if one is not None and not limit.test(one):
                 finite = ", and finite" if isinstance(one, float) and not math.isfinite(one) else ""
@@ -118,15 +123,27 @@ class Checked:
     """Comes before the names of fields in errors."""
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
+        kind: Any = type(self)
+        for name, limits, has_none in _limited_fields(kind):
             value = getattr(self, name)
-            if value is None and not _has_none(hint) and any(_limits(hint)):
-                raise ConfigError(f"{self.TABLE}{name} is None; set it {next(_limits(hint)).words}")
-            check(self.TABLE + name, value, hint)
+            if value is None and not has_none:
+                raise ConfigError(f"{self.TABLE}{name} is None; set it {limits[0].words}")
+            _check_limits(self.TABLE + name, value, limits)
         self._check_rest()
 
     def _check_rest(self) -> None:
         """ConfigError for what no type of a field says: one is empty, two contradict each other."""
+
+
+@lru_cache(maxsize=256)
+def _limited_fields(kind: type) -> tuple[tuple[str, tuple[Allowed, ...], bool], ...]:
+    """Fields of settings that have limits, with them, and whether they may be None.
+
+    Kept, as reading types takes many times as long as checking values by them.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    found = ((name, tuple(_limits(hint)), _has_none(hint)) for name, hint in hints.items())
+    return tuple(one for one in found if one[1])
 
 
 def _has_none(kind: Any) -> bool:

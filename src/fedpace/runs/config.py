@@ -334,9 +334,14 @@ def _with(table: Table, path: list[str], value: Any, override: str) -> Table:
     return table | {key: _with(inner, rest, value, override)}
 
 
+@lru_cache(maxsize=256)
+def _type_hints(kind: type[Any]) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
 def _tables(kind: type[Any], table: Mapping[str, Any]) -> list[tuple[str, type[Any], Any]]:
     """Values that are settings tables of their own: key (in a list key.0, key.1, ...), class, value."""
-    hints = get_type_hints(kind)
+    hints = _type_hints(cast(Any, kind))
     found: list[tuple[str, type[Any], Any]] = []
     for name, value in table.items():
         hint = hints.get(name)
@@ -363,7 +368,7 @@ def _merged(base: Any, table: Any) -> Any:
 def _check_keys(kind: type[Any], table: Any, where: str) -> None:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where or 'the config'} is {table!r}; expected a table")
-    known, hints = [item.name for item in keys(kind)], get_type_hints(kind)
+    known, hints = [item.name for item in keys(kind)], _type_hints(cast(Any, kind))
     for key, value in table.items():
         if key not in known:
             raise ConfigError(

@@ -54,6 +54,7 @@ def test_a_checkout_that_is_not_installed_has_its_plugins_and_version(monkeypatc
         monkeypatch.setattr(package.metadata, name, absent)
     monkeypatch.setattr(plugins, "entry_points", lambda group: ())
     plugins._read_points.cache_clear()
+    package.package_version.cache_clear()
     try:
         assert {group: plugins.names(group) for group in installed} == installed
         assert plugins.load("policies", "sync").__name__ == "Sync"

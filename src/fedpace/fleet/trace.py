@@ -3,7 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -73,7 +73,7 @@ class Phones:
                 UserWarning,
                 stacklevel=2,
             )
-        phones = read_capacity(_source(settings.file))
+        phones = _shipped() if settings.file is None else read_capacity(settings.file)
         phones[:, 0] *= settings.training_factor * settings.speed_scale
         phones[:, 1] *= settings.link_scale
         rng = seeds.generator(seed, "fleet.phones")
@@ -92,6 +92,16 @@ class Phones:
         return build_fleet(
             sample_s, bytes_s, bytes_s, settings.behaviour, seed, redraw, presence=presence
         )
+
+
+def _shipped() -> Floats:
+    """Phones of the trace that comes with fedpace, for the caller to change."""
+    return _read_shipped().copy()
+
+
+@cache
+def _read_shipped() -> Floats:
+    return read_capacity(_source(None))
 
 
 def read_capacity(path: Traversable) -> Floats:

@@ -15,6 +15,7 @@ _ROOT = Path(__file__).parents[4]
 """The folder that holds `src`, where this is a checkout."""
 
 
+@cache
 def package_version() -> str:
     """The version of fedpace."""
     try:

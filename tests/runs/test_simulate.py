@@ -67,9 +67,11 @@ STEPS = {
     "uniform": {"train": {"steps": 20}},
     "no_straggler": {"train": {"steps": 20}},
     "dbfl": {"start": 10, "train": {"steps": 20}},
-    "dynamic_tau": {"tau_max": 20, "train": {"steps": 1}},
+    "dynamic_tau": {"tau_max": 20, "train": {"steps": 1, "batch_size": 8}},
+    "dynamite": {"train": {"lr": 0.2}},
+    "salf": {"deadline_s": 30.0, "train": {"lr": 0.5, "steps": 3}},
 }
-"""As many as it takes to learn."""
+"""As many as it takes to learn in a few rounds."""
 MEASURES = ("dynamic_tau", "dynamite")
 """Policies that ask about updates, so that there have to be some."""
 

@@ -73,7 +73,9 @@ lint: $(STAMP) ## style, types and the directions between rooms
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint flower-check test ## what CI runs
+check: $(STAMP) ## what CI runs
+	@$(MAKE) --no-print-directory -j2 lint flower-check
+	@$(MAKE) --no-print-directory test
 
 bench: $(STAMP) ## measure ratios; nothing here is a test
 	$(BIN)/python -m benchmarks

@@ -72,6 +72,7 @@ PARTS: tuple[Part, ...] = (
     Part("fedbuff", "rates:fedbuff", ("resnet20-gn", "mnist-cnn"), 30, 80),
     Part("architectures", "architectures:architectures", ("tf32",), 60, 120),
     Part("timely", "whole:timely", ("tf32", "60"), 40, 100),
+    Part("several", "several:several", ("tf32",), 75, 120),
     Part("kernels", "closer.kernels:kernels", ("resnet20-gn", "tf32"), 20, 40),
     Part("one-by-one", "rates:one_by_one", ("mnist-cnn", "resnet20-gn"), 30, 60),
     Part("steps", "closer.steps:steps", ("cuda",), 30, 60),

@@ -69,6 +69,17 @@ def round_times(task: Any, policy: str, settings: Mapping[str, Any], rounds: int
     return times
 
 
+def command_env() -> dict[str, str]:
+    """Variables of a command that runs from this checkout, wherever it is called."""
+    from fedpace.data.downloads.root import VARIABLE, data_root
+
+    env = os.environ | {VARIABLE: str(data_root(None).resolve())}
+    env["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "src"), str(ROOT), *filter(None, [env.get("PYTHONPATH")])]
+    )
+    return env
+
+
 class CommandRun(NamedTuple):
     """A run of the command. rounds: seconds from its start to the end of each; all_s: to its end."""
 
@@ -82,12 +93,7 @@ def fedpace_run(
     settings: Mapping[str, Any], *options: str, caches: Path | None = None
 ) -> Iterator[CommandRun]:
     """`fedpace run` in a process of its own. caches: a folder for compiled kernels, else the user's."""
-    from fedpace.data.downloads.root import VARIABLE, data_root
-
-    env = os.environ | {VARIABLE: str(data_root(None).resolve())}
-    env["PYTHONPATH"] = os.pathsep.join(
-        [str(ROOT / "src"), str(ROOT), *filter(None, [env.get("PYTHONPATH")])]
-    )
+    env = command_env()
     if caches is not None:
         env |= {"TRITON_CACHE_DIR": str(caches / "triton"), "XDG_CACHE_HOME": str(caches / "user")}
     with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,7 @@
 MNIST and CIFAR-10 are read from the data root (FEDPACE_DATA).
 """
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from benchmarks.gpu.journals import accuracies, messages, trained
 from benchmarks.gpu.parts import Precision, Row
 from benchmarks.gpu.rates import AIMS
 from benchmarks.gpu.runs import NAMES, fedpace_run
+
+LEAST_S = 0.05
+"""Seconds of a phase of a start that are worth a row."""
 
 WARM = 10
 """Rounds that do not count."""
@@ -38,6 +42,10 @@ def start(model: str, precision: Precision) -> Iterator[Row]:
             with fedpace_run(settings_of(model, precision, 1), caches=Path(caches)) as run:
                 what = f"{NAMES[model]}, `fedpace run` until its first round is over, {when}"
                 yield Row(what, precision, run.rounds[0], "s", aim, most=True)
+                phases = json.loads((run.out / "timings.json").read_text())["phases_s"]
+                for name, spent in phases.items():
+                    if spent >= LEAST_S:
+                        yield Row(f"{what}: {name}", precision, spent, "s")
 
 
 def whole(model: str, precision: Precision, rounds: str = "110") -> Iterator[Row]:
@@ -52,9 +60,9 @@ def whole(model: str, precision: Precision, rounds: str = "110") -> Iterator[Row
         yield Row(what, precision, value, "samples/s", aim)
 
 
-def timely(precision: Precision, rounds: str = "60") -> Iterator[Row]:
-    """TimelyFL, 128 clients, CIFAR-10's subset, ResNet-20 with group normalisation, Dirichlet 0.1."""
-    settings = {
+def timely_settings(precision: Precision, rounds: str) -> dict[str, Any]:
+    """TimelyFL's setting: 128 clients, CIFAR-10's subset, ResNet-20 with group normalisation."""
+    return {
         "clients": 128,
         "policy": "timelyfl",
         "task.kind": "cifar10",
@@ -67,6 +75,11 @@ def timely(precision: Precision, rounds: str = "60") -> Iterator[Row]:
         "evaluate.every_rounds": 10,
         "stop.rounds": rounds,
     }
+
+
+def timely(precision: Precision, rounds: str = "60") -> Iterator[Row]:
+    """TimelyFL, 128 clients, CIFAR-10's subset, ResNet-20 with group normalisation, Dirichlet 0.1."""
+    settings = timely_settings(precision, rounds)
     with fedpace_run(settings) as run:
         what = f"TimelyFL, CIFAR-10, 128 clients, ResNet-20, {rounds} rounds"
         yield Row(f"{what}, `fedpace run` from start to end", precision, run.all_s, "s")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedpace.core.errors import ConfigError
-from fedpace.learn.device import at_work, drawing, open_device
+from fedpace.learn.device import at_work, default_precision, drawing, open_device, settle_precision
 from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import task
@@ -29,6 +29,24 @@ def test_an_unknown_device_is_refused_with_the_known_ones(gpus, name):
     gpus(1)
     with pytest.raises(ConfigError, match="use cpu, cuda or cuda:N"):
         open_device(name)
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision"), [((9, 0), "tf32"), ((8, 0), "tf32"), ((7, 5), "float32")]
+)
+def test_a_gpu_trains_in_tf32_where_it_has_that(gpus, monkeypatch, capability, precision):
+    gpus(1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert default_precision("cuda") == precision
+    assert settle_precision(TrainSettings(), "cuda").precision == precision
+    assert settle_precision(TrainSettings(precision="bf16"), "cuda").precision == "bf16"
+
+
+def test_a_cpu_trains_in_float32_and_so_does_a_trainer_that_is_not_told(gpus):
+    gpus(1)
+    assert settle_precision(TrainSettings(), "cpu").precision == "float32"
+    assert Trainer(task(), TrainSettings(), 0).settings.precision == "float32"
+    assert Trainer(task(), TrainSettings(precision="tf32"), 0).settings.precision == "tf32"
 
 
 def test_without_cuda_the_error_says_why_and_what_to_do(gpus):

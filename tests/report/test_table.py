@@ -220,3 +220,11 @@ def test_a_target_of_a_share_that_is_none_is_refused_and_others_may_be_anything(
     with pytest.raises(ConfigError, match=r"target is 70.*set it in \(0, 1\]"):
         markdown({"a": [run]}, (70,))
     assert "r2 ≥ -3" in markdown(regression(summary, 0.5), (-3.0,))
+
+
+def test_the_caption_names_a_precision_below_float32(summary):
+    exact, quick = reaching(summary, 60), reaching(summary, 60, precision="tf32")
+    assert markdown({"a": exact}, [0.7]).endswith("times are virtual.\n")
+    assert markdown({"a": quick, "b": quick}, [0.7]).endswith("virtual. Trained in tf32.\n")
+    mixed = markdown({"a": quick, "b": exact}, [0.7])
+    assert mixed.endswith("Trained in float32, but a in tf32.\n")

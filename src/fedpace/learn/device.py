@@ -1,7 +1,8 @@
 """Devices that clients train on: the CPU, or a CUDA GPU.
 
-What is reproducible on a GPU: batch orders and seeds are those of the CPU, arithmetic is float32 (TF32
-or bf16 only where `train.precision` says so), and convolutions are deterministic. Sums run in another
+What is reproducible on a GPU: batch orders and seeds are those of the CPU, products have the precision
+that `train.precision` says (by default TF32, where the GPU has it) and all else is float32, and
+convolutions are deterministic. Sums run in another
 order than on a CPU, so that weights differ by rounding, which training amplifies; dropout draws other
 numbers. The same GPU, driver and torch give the same bits again where every operator of the model is
 deterministic; gradients of scatter, interpolation and some pooling are not. No time in a journal
@@ -12,12 +13,15 @@ until they are used; those of worker processes come back over the CPU.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.backends import cudnn
 
 from fedpace.core.errors import ConfigError
+from fedpace.learn.settings import TrainSettings
 
 
 def open_device(name: str) -> torch.device:
@@ -45,6 +49,21 @@ def start_device(name: str) -> torch.device:
         torch.zeros(1, device=device)
         torch.cuda.synchronize(device)
     return device
+
+
+def default_precision(name: str) -> Literal["float32", "tf32"]:
+    """The precision of products in training on a device where nothing else is asked for."""
+    device = open_device(name)
+    if device.type == "cpu" or torch.version.cuda is None:
+        return "float32"
+    return "tf32" if torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
+
+
+def settle_precision(settings: TrainSettings, device: str) -> TrainSettings:
+    """The settings with the precision that holds on a device, where they leave it to that."""
+    if settings.precision != "by device":
+        return settings
+    return replace(settings, precision=default_precision(device))
 
 
 @contextmanager

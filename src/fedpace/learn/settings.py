@@ -11,6 +11,9 @@ _GONE = {"compiled": "stacked", "auto": "by kind"}
 """Values of `together` of earlier releases, and what they mean now."""
 
 
+Precision = Literal["by device", "float32", "tf32", "bf16"]
+
+
 @dataclass(frozen=True, slots=True)
 class TrainSettings(Checked):
     """Local training of every client."""
@@ -24,9 +27,10 @@ class TrainSettings(Checked):
     epochs: Annotated[Count, "local epochs, where the policy does not choose them"] = 1
     steps: Annotated[Count | None, "local steps (batches) instead of epochs"] = None
     precision: Annotated[
-        Literal["float32", "tf32", "bf16"],
-        "of products on a GPU; tf32 is quicker and less exact, bf16 more so, with weights in float32",
-    ] = "float32"
+        Precision,
+        "of products in training; by device: tf32 on GPUs that have it, float32 on a CPU, which has "
+        "nothing else; bf16 is quicker and less exact still, with weights in float32",
+    ] = "by device"
     together: Annotated[
         Literal["by kind", "one by one", "stacked", "compiled", "auto"],
         "clients that one call trains; by kind: dense layers and, on a GPU, all models are stacked; "

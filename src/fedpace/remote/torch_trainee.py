@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedpace.core.errors import PeerError
+from fedpace.learn.device import settle_precision
 from fedpace.learn.many.executor import single_thread
 from fedpace.learn.model.arrays import arrays_to_weights, update_to_arrays
 from fedpace.learn.settings import TrainSettings
@@ -59,7 +60,7 @@ class TorchTrainee:
             table = json.loads(settings)
         except ValueError as error:
             raise PeerError(f"the server's settings are no JSON: {error}") from error
-        train = self._read(table)
+        train = settle_precision(self._read(table), self._device)
         self._live = LiveTrainer(self._task, train, seed, client, self._device)
         self._live.warm_up(min(train.batch_size, self.samples))
 

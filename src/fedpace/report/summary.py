@@ -22,7 +22,8 @@ Track = list[tuple[float, float]]
 class Summary:
     """The numbers of one run. Shares lie in [0, 1]; rounds are of slot "global".
 
-    clock: virtual or real; seconds are of it. speeds: what compute times mean, "per sample", "by
+    clock: virtual or real; seconds are of it. precision: of products in training, "by device" where
+    every client's device decided. speeds: what compute times mean, "per sample", "by
     operations" or "measured".
     label: how people call the run, from the header's run settings, else the policy's name.
     metrics: what models were tested by, the main one first; none where nothing was to be tested.
@@ -84,6 +85,7 @@ class Summary:
     joined: int = 0
     updates: dict[int, int] = field(default_factory=dict)
     samples: dict[int, int] = field(default_factory=dict)
+    precision: str = "float32"
 
     @classmethod
     def of(cls, header: Header, messages: Iterable[Message]) -> Self:
@@ -131,6 +133,7 @@ class Summary:
             mean_depth_share=None if depth is None else depth / header.context.model.depth,
             clock="real" if header.run.get("clock") == "real" else "virtual",
             speeds=_speeds(header.run),
+            precision=_precision(header.run),
             diverged=tally.diverged,
             fairness=_fairness(tally.clients_evaluated),
             unfinished=tally.unfinished + len(tally.books.open),
@@ -279,6 +282,12 @@ def summarise(path: Path, unfinished: bool = False) -> Summary:
         if str(path) in str(error):
             raise
         raise JournalError(f"{path}, {error}") from error
+
+
+def _precision(run: Mapping[str, Any]) -> str:
+    """The precision that a header tells; float32 where it was written before there was another."""
+    train = run.get("train")
+    return str(train.get("precision", "float32")) if isinstance(train, Mapping) else "float32"
 
 
 def _speeds(run: Mapping[str, Any]) -> str:

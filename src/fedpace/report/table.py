@@ -17,6 +17,9 @@ from fedpace.report.states import all_ended_well, state_cells
 from fedpace.report.summary import Groups, Summary, chosen_metric
 from fedpace.report.units import byte_unit, decimals, significant, speeds_heading, time_unit
 
+_LOWER = {"tf32", "bf16"}
+"""Precisions of training that a table names; float32 goes without saying."""
+
 
 @dataclass(frozen=True, slots=True)
 class MeanAndSd:
@@ -269,10 +272,23 @@ def heading(groups: Groups, long: bool = True) -> str:
 
 
 def caption(groups: Groups) -> str:
-    """How many seeds the numbers are of, and whose clock the times are."""
+    """How many seeds the numbers are of, whose clock the times are, and precision below float32."""
     seeds = {len(runs) for runs in groups.values()}
     clocks = " and ".join(sorted({run.clock for runs in groups.values() for run in runs}))
+    less = _lower_precision(groups)
     if max(seeds, default=1) == 1:
-        return f"One seed; times are {clocks}."
+        return f"One seed; times are {clocks}.{less}"
     count = str(min(seeds)) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-    return f"Mean ± standard deviation over {count} seeds; times are {clocks}."
+    return f"Mean ± standard deviation over {count} seeds; times are {clocks}.{less}"
+
+
+def _lower_precision(groups: Groups) -> str:
+    """A sentence about labels whose training was less exact than float32; empty where none was."""
+    kinds = {label: {run.precision for run in own} for label, own in groups.items()}
+    lower = {label: " and ".join(sorted(found)) for label, found in kinds.items() if found & _LOWER}
+    if not lower:
+        return ""
+    if len(lower) == len(groups) and len(set(lower.values())) == 1:
+        return f" Trained in {next(iter(lower.values()))}."
+    named = ", ".join(f"{label} in {precision}" for label, precision in lower.items())
+    return f" Trained in float32, but {named}."

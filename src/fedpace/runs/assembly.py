@@ -22,6 +22,7 @@ from fedpace.data.streams import Stream, make_stream
 from fedpace.fleet.fleet import Fleet
 from fedpace.fleet.speeds import FleetSettings
 from fedpace.learn.phases import PhaseClock, importing
+from fedpace.learn.settings import Precision
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config, PolicyPlan
 from fedpace.runs.disk.changes import BUDGET_ENDS
@@ -81,6 +82,24 @@ class RunRequest:
         with self.clock.phase("data"):
             return self.tasks.build(kind, settings, config.client_count)
 
+    def settled(self) -> "RunRequest":
+        """The request with the precision that holds: as asked for, else that of the run that is gone on
+        with, else by the device that trains.
+        """
+        train = self.plan.train
+        if train.precision != "by device":
+            return self
+        header = None if self.folder is None or not self.resume else self.folder.header()
+        if header is not None:
+            train = replace(train, precision=earlier_precision(header))
+        elif self.device == "cpu":  # without torch
+            train = replace(train, precision="float32")
+        else:
+            from fedpace.learn.device import settle_precision
+
+            train = settle_precision(train, self.device)
+        return replace(self, plan=replace(self.plan, train=train))
+
     def earlier_profile(self) -> ModelProfile | None:
         """The profile of a run that is gone on with, where a clock would not give it again."""
         if self.folder is None or not self.resume or self.config.profile != "clock":
@@ -121,6 +140,7 @@ class Assembly:
     @classmethod
     def simulated(cls, request: RunRequest, stack: ExitStack) -> Self:
         """For virtual time. stack: whatever the run must leave behind as it was is put there."""
+        request = request.settled()
         plan, task = request.plan, request.find_task()
         config = _with_clients(request.config, task)
         request = replace(request, config=config)
@@ -170,6 +190,8 @@ class Assembly:
         """For real time, whatever carries its messages."""
         from fedpace.runs.learning import Learning
 
+        if request.resume and request.folder is not None and request.folder.header() is not None:
+            request = request.settled()  # otherwise every client settles it by its own device
         plan, task = request.plan, request.find_task()
         if isinstance(task, TimingTask):
             raise ConfigError("a timing task has no model to serve; set [task] to one that has")
@@ -229,6 +251,12 @@ def _with_clients(config: Config, task: "Task | TimingTask") -> Config:
             f"set clients to {count}, or leave it out"
         )
     return replace(config, clients=count)
+
+
+def earlier_precision(header: Header) -> Precision:
+    """The precision that a run was begun with; float32 where it does not say, as it was for all."""
+    found: Precision = header.run.get("train", {}).get("precision", "float32")
+    return found
 
 
 def check_timing(plan: PolicyPlan) -> None:

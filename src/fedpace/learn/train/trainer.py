@@ -46,6 +46,7 @@ class Trainer:
     `device` (cpu, cuda or cuda:N), whose module says what it changes. Weights may lie anywhere: the
     last ones are kept on the device, for the tasks of one round. Updates are left on it.
     stream: how samples arrive, in the order that the task has them; None: all are there.
+    A precision "by device" is settled by whoever chose the device, or it is float32.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Trainer:
     ) -> None:
         check_optimiser(settings)
         self.task = task
-        self.settings = settings
+        unsettled = settings.precision == "by device"
+        self.settings = replace(settings, precision="float32") if unsettled else settings
         self.seed = seed
         self.device = device
         self.stream = stream

@@ -16,7 +16,7 @@ from fedpace.core.run import Standing, Watch
 from fedpace.remote.reports import RunStopped
 from fedpace.report.summary import Summary
 from fedpace.report.trackers.settings import TrackSettings
-from fedpace.runs.assembly import check_timing, context_of
+from fedpace.runs.assembly import check_timing, context_of, earlier_precision
 from fedpace.runs.comparison.estimate import ProbedRun
 from fedpace.runs.comparison.gpu_sharing import MOST_JOBS, free_bytes, jobs_on_gpu
 from fedpace.runs.comparison.grid import expand_grid
@@ -97,6 +97,8 @@ def compare(
     if not (resume or overwrite):
         for entry in todo:
             RunFolder(entry.folder).check_free()
+    if resume:
+        config = _with_earlier_precision(config, todo)
     tracking = LiveTracking(config, out)
     alone = replace(config, track=TrackSettings())  # one process follows them all
     calls: list[RunCall] = [
@@ -138,6 +140,17 @@ def compare(
     for entry in ended:
         groups.setdefault(entry.label, []).append(open_result(entry.folder).summary)
     return Comparison({label: groups[label] for label in labels(config) if label in groups}, failed)
+
+
+def _with_earlier_precision(config: Config, todo: Sequence[Entry]) -> Config:
+    """The config with the precision of runs that are there, so that the others are trained alike."""
+    if config.train.precision != "by device":
+        return config
+    for entry in todo:
+        header = RunFolder(entry.folder).header()
+        if header is not None:
+            return replace(config, train=replace(config.train, precision=earlier_precision(header)))
+    return config
 
 
 def jobs_at_once(jobs: int | None, device: str, runs: int) -> int:

@@ -3,6 +3,7 @@ import multiprocessing
 import os
 import shutil
 import sys
+import threading
 from functools import cache
 from multiprocessing import context, forkserver
 from pathlib import Path
@@ -70,18 +71,19 @@ def _forked_workers():
         return
     multiprocessing.set_forkserver_preload(["tests.preloaded"])
     server = forkserver._forkserver
-    begin = server.ensure_running
+    begin, alone = server.ensure_running, threading.Lock()
 
     def begin_anywhere():
         """Let it find what it imports, which it looks for in the folder of the test that is first."""
-        before = os.environ.get("PYTHONPATH")
-        os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [before])])
-        try:
-            begin()
-        finally:
-            del os.environ["PYTHONPATH"]
-            if before is not None:
-                os.environ["PYTHONPATH"] = before
+        with alone:  # threads of a comparison start a worker each
+            before = os.environ.get("PYTHONPATH")
+            os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [before])])
+            try:
+                begin()
+            finally:
+                del os.environ["PYTHONPATH"]
+                if before is not None:
+                    os.environ["PYTHONPATH"] = before
 
     with (
         mock.patch.dict(context._concrete_contexts, spawn=context.ForkServerContext()),

@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any, Protocol, Self
 
 from fedpace.core.errors import FedpaceError
@@ -59,7 +59,7 @@ class WorkerPool:
     """
 
     def __init__(self, count: int, device: str = "cpu") -> None:
-        self._count, self._device = count, device
+        self._count, self._device, self._began = count, device, perf_counter()
         self._sharing, self._share = ExitStack(), GpuShare()
         self._spawn = multiprocessing.get_context("spawn")
         self._threads = ThreadPoolExecutor(count, "fedpace-compare")
@@ -84,7 +84,8 @@ class WorkerPool:
     def _run(self, call: RunCall) -> ProbedRun | None:
         process: ProcessPoolExecutor | None = getattr(self._own, "process", None)
         if process is None:
-            link = ParentLink(self._spawn.SimpleQueue(), self._spawn.Event(), self._share.room)
+            told, stop = self._spawn.SimpleQueue(), self._spawn.Event()
+            link = ParentLink(told, stop, self._share.room, perf_counter() - self._began)
             env = dict(self._share.env)
             process = ProcessPoolExecutor(1, self._spawn, _start_worker, (link, env))
             self._own.process = process
@@ -114,20 +115,26 @@ class WorkerPool:
 class ParentLink:
     """A worker's ties to its parent: a queue for where runs stand, and an event that stops them.
 
-    room: bytes that stacks of its runs may take on a GPU; tasks: what it has read of data so far.
+    room: bytes that stacks of its runs may take on a GPU; waited_s: from the comparison's beginning to
+    the worker's; tasks: what it has read of data so far; runs: those that it has begun.
     An initialiser has no other way to hand them to later calls.
     """
 
     standings: Any
     stop: Any
     room: int | None = None
+    waited_s: float = 0.0
     tasks: BuiltTasks = field(default_factory=BuiltTasks)
     runs: int = 0
 
     def start_clock(self) -> PhaseClock:
         """The clock of a run that starts here; the process began for the first of them."""
         self.runs += 1
-        return PhaseClock.of_process() if self.runs == 1 else PhaseClock()
+        if self.runs > 1:
+            return PhaseClock()
+        clock = PhaseClock.of_process()
+        clock.seconds["comparison"] = self.waited_s
+        return clock
 
 
 _parent: ParentLink | None = None

@@ -7,11 +7,12 @@ import os
 
 import pytest
 import torch
-from torch.nn.functional import conv2d, group_norm
+from torch.nn.functional import batch_norm, conv2d, group_norm
 
 from fedpace.learn.many.stacks.convolutions import StackedConvolution as Convolutions
 from fedpace.learn.many.stacks.custom_kernels import usable
 from fedpace.learn.many.stacks.normalisation import StackedNormalisation as Normalisations
+from fedpace.learn.many.stacks.operators.batch_norm_kernels import NormalisedBatches
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -131,6 +132,100 @@ def test_outputs_and_gradients_are_those_of_group_normalisation(channels, groups
     assert away([*gradients[:1], *gradients[2:]], [*expected[:1], *expected[2:]]) < 1e-5
     assert away(gradients[1:2], expected[1:2]) < (1e-5 if dtype == torch.float32 else 1e-2)
     assert gradients[1].dtype == dtype
+
+
+BATCHES = [(4, 6, 25), (32, 1, 1024), (7, 5, 1), (3, 1, 5000), (33, 1, 1100), (8, 3, 64)]
+if not INTERPRETED:  # of ResNet-20 and of ResNet-18, whole
+    BATCHES += [(32, 16, 1024), (32, 32, 256), (32, 64, 64), (32, 512, 16), (128, 64, 1024)]
+
+
+def batches(samples, channels, places, dtype, more):
+    """Images, factors and shifts, and what is added; and running means and variances."""
+    draw = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=draw)
+
+    given = [3 + normal(2, samples, channels, places), normal(2, channels), normal(2, channels)]
+    given += [normal(*given[0].shape)] if more else []
+    kinds = dtype, torch.float32, torch.float32, dtype
+    given = [one.to(DEVICE, kind).requires_grad_() for one, kind in zip(given, kinds, strict=False)]
+    return given, (normal(2, channels).to(DEVICE), normal(2, channels).exp().to(DEVICE))
+
+
+def expected_of(given, running, real, held, training, eps, then):
+    """What torch gives in float64, client by client, for real samples; running statistics are moved."""
+    outputs = []
+    for client in range(2):
+        x, factor, shift = (one[client] for one in given[:3])
+        statistics = [one[client] for one in running]
+        if not training or held[client]:
+            found = batch_norm(x, *statistics, factor, shift, False, 0.3, eps)
+        else:
+            # What fills up is normalised by the statistics of the others, too.
+            some = x[: int(real[client].sum())]
+            batch_norm(some, *statistics, None, None, True, 0.3, eps)
+            mean, variance = some.mean((0, 2)), some.var((0, 2), correction=0)
+            found = (x - mean[:, None]) * (variance[:, None] + eps).rsqrt() * factor[:, None]
+            found = found + shift[:, None]
+        found = found + given[3][client] if "more" in then else found
+        outputs.append(found.relu() if "relu" in then else found)
+    return torch.stack(outputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", BATCHES)
+@pytest.mark.parametrize("then", ["", "relu", "relu of more"])
+@pytest.mark.parametrize("how", ["training", "short and held", "evaluation"])
+def test_outputs_and_gradients_are_those_of_batch_normalisation(shape, dtype, then, how):
+    given, running = batches(*shape, dtype, "more" in then)
+    training, real, held = how != "evaluation", None, None
+    real = torch.ones(2, shape[0], device=DEVICE)
+    held = torch.zeros(2, dtype=torch.uint8, device=DEVICE)
+    some = how == "short and held"
+    if some:
+        real[0, -1], held[1] = 0, 1
+    slopes = torch.randn(given[0].shape, generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)
+    plain = [one.detach().double().requires_grad_() for one in given]
+    moved = [one.double() for one in running]
+    outputs = expected_of(plain, moved, real, held, training, 1e-3, then)
+    expected = with_gradients(outputs, plain, slopes.double())
+    more = given[3] if "more" in then else None
+    stack = (real, held) if some else (None, None)
+    found = NormalisedBatches.apply(
+        *given[:3], more, running, *stack, training, 0.3, 1e-3, "relu" in then
+    )
+    gradients = with_gradients(found, given, slopes)
+    assert [one.dtype for one in gradients] == [dtype, dtype, torch.float32, torch.float32, dtype][
+        : len(gradients)
+    ]
+    within = 3e-5 if dtype == torch.float32 else 1e-2
+    assert away(gradients, expected) < within
+    assert away(running, moved) < 1e-5
+
+
+def test_a_large_mean_costs_no_digits_of_a_variance_and_neither_does_a_spike():
+    (x, factors, shifts), _ = batches(33, 2, 1100, torch.float32, False)
+    with torch.no_grad():
+        x.mul_(0.1).add_(100)
+        x[0, 0, 0, 0] = 1e4
+    found = NormalisedBatches.apply(
+        x, factors, shifts, None, None, None, None, True, 0.1, 1e-5, False
+    ).detach()
+    each = zip(x.double(), factors.double(), shifts.double(), strict=True)
+    expected = torch.stack([batch_norm(a, None, None, b, c, True) for a, b, c in each]).detach()
+    assert away([found], [expected]) < 1e-3
+
+
+def test_a_client_is_normalised_to_the_same_bits_whoever_is_beside_it():
+    for shape in ((5, 3, 30), (33, 2, 1100)):
+        given, running = batches(*shape, torch.float32, True)
+        given = [one.detach() for one in given]
+        alone = [one[1:].clone() for one in running]
+        how = None, None, True, 0.1, 1e-5, True
+        found = NormalisedBatches.apply(*given, running, *how)
+        assert torch.equal(found[1:], NormalisedBatches.apply(*(one[1:] for one in given), alone, *how))
+        assert torch.equal(running[1][1:], alone[1])
 
 
 @pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")

@@ -14,7 +14,7 @@ from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks import plan as stack_plan
 from fedpace.learn.many.stacks.custom_kernels import StackKernels, usable
 from fedpace.learn.many.stacks.stacked import StackedExecutor
-from fedpace.learn.model.normalised import GroupNormReLU
+from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU
 from tests.learn.many.test_stack_replay import distance, every_depth, trainer_of
 from tests.learn.many.test_stacked import images
 
@@ -71,9 +71,55 @@ class Slow:
         return found, (slopes * values).sum((1, 3)), slopes.sum((1, 3)), added
 
 
+class SlowBatches:
+    """The kernels of batch normalisation, likewise."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def normalise(self, x, factors, shifts, running, real, held, training, momentum, eps, relu, more):
+        self.calls["batches"] += 1
+        self.calls["batches, relu"] += relu
+        self.calls["batches, more"] += more is not None
+        self.calls["batches, evaluation"] += not training
+        means, scales, shares = (torch.zeros_like(factors) for _ in range(3))
+        for client, own in enumerate(x):
+            old = [one[client].clone() for one in running]
+            means[client], variance = old
+            if training and (held is None or not held[client]):
+                some = own if real is None else own[real[client] > 0]
+                count = some[:, 0].numel()
+                variance, means[client] = torch.var_mean(some, (0, 2), correction=0)
+                shares[client] = 1 / count
+                new = means[client], variance * count / (count - 1)
+                for one, before, now in zip(running, old, new, strict=True):
+                    one[client] = before + momentum * (now - before)
+            scales[client] = (variance + eps).rsqrt()
+        values = (x - means[:, None, :, None]) * (scales * factors)[:, None, :, None]
+        found = values + shifts[:, None, :, None]
+        found = found if more is None else found + more
+        return found.relu() if relu else found, means, scales, shares
+
+    def slopes_of(self, x, factors, shifts, means, scales, shares, real, slopes, relu, y, more):
+        self.calls["batches, slopes"] += 1
+        values = (x - means[:, None, :, None]) * scales[:, None, :, None]
+        if relu:
+            given = values * factors[:, None, :, None] + shifts[:, None, :, None] if y is None else y
+            slopes = slopes * (given > 0)
+        of_factors, of_shifts = (slopes * values).sum((1, 3)), slopes.sum((1, 3))
+        found = slopes
+        if shares is not None:
+            part = shares[:, None, :, None] * (1 if real is None else real[:, :, None, None])
+            apart = values * of_factors[:, None, :, None] + of_shifts[:, None, :, None]
+            found = slopes - part * apart
+        found = found * (factors * scales)[:, None, :, None]
+        return found, of_factors, of_shifts, None if more is None else slopes
+
+
 @pytest.fixture
 def kernels(monkeypatch):
     slow = Slow()
+    monkeypatch.setattr(package, "batch_norm", SlowBatches(slow.calls), raising=False)
     monkeypatch.setattr(package, "convolution", slow, raising=False)
     monkeypatch.setattr(package, "normalisation", slow, raising=False)
     monkeypatch.setattr(stack_plan, "usable", lambda device: True)
@@ -112,6 +158,30 @@ class Residual(nn.Module):
     def forward(self, x):
         x = self.norm1(self.first(x))
         return self.head(self.norm2(self.second(x), x).flatten(1))
+
+
+class ResidualBatches(Residual):
+    """The same with batch norms, the first of which has no ReLU."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.BatchNorm2d(6, momentum=0.3), BatchNormReLU(6)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_batch_norms_run_on_kernels_of_their_own(kernels, monkeypatch, mixed):
+    trainer = trainer_of(replace(images(), model=ResidualBatches), lr=0.02)
+    work = every_depth(trainer)
+    if mixed:
+        monkeypatch.setattr(stack_plan.StackProbe, "as_in_full", lambda *given: False)
+    found, expected = StackedExecutor(trainer).train(work), SerialExecutor(trainer).train(work)
+    calls = kernels.calls
+    assert calls["batches"] == 2 * calls["batches, relu"] == 2 * calls["batches, more"] > 0
+    assert calls["batches, slopes"] > 0 < calls["batches, evaluation"]
+    for at, (one, other) in enumerate(zip(found, expected, strict=True)):
+        torch.testing.assert_close(one.buffers, other.buffers)
+        found[at] = replace(one, buffers=other.buffers)
+    assert 0 < distance(found, expected) < 1e-4
 
 
 def test_relu_is_part_of_a_normalisation(kernels):

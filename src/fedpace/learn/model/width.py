@@ -155,12 +155,13 @@ def _without_statistics(model: nn.Module) -> Iterator[None]:
     """While entered, normalisations multiply by their weights and add their biases, and no more."""
 
     def affine(module: Any, args: Any, kwargs: Any, output: Tensor) -> Tensor:
-        x: Tensor = next(iter((*args, *kwargs.values())))
-        if module.weight is None:
-            return x
-        shape = (-1,) if isinstance(module, nn.LayerNorm) else (-1,) + (1,) * (x.ndim - 2)
-        scaled: Tensor = x * module.weight.view(shape)
-        return scaled if module.bias is None else scaled + module.bias.view(shape)
+        x: Tensor
+        x, *more = (one for one in (*args, *kwargs.values()) if one is not None)
+        if module.weight is not None:
+            shape = (-1,) if isinstance(module, nn.LayerNorm) else (-1,) + (1,) * (x.ndim - 2)
+            x = x * module.weight.view(shape)
+            x = x if module.bias is None else x + module.bias.view(shape)
+        return sum(more, x)  # some add a shortcut
 
     norms = [module for module in model.modules() if isinstance(module, NORMS)]
     hooks = [module.register_forward_hook(affine, with_kwargs=True) for module in norms]

@@ -10,11 +10,14 @@ from torch.nn import functional
 from torch.nn.init import kaiming_normal_, zeros_
 
 from fedpace.core.errors import ConfigError, unknown
-from fedpace.learn.model.normalised import GroupNormReLU
+from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU
 from fedpace.learn.tasks.svm import SquaredSvm
 
 Side = tuple[int, int]
 """Height and width of images."""
+
+_WITH_RELU = (BatchNormReLU, GroupNormReLU)
+"""Normalisations that do what ReLU does."""
 
 
 def svm(in_channels: int, classes: int, side: Side = (28, 28)) -> nn.Module:
@@ -122,7 +125,7 @@ class _Block(nn.Module):
     """Two convolutions around a shortcut (He et al. 2016).
 
     Where channels grow, the shortcut is filled up with zeros (option A), or goes through a 1x1
-    convolution and a normalisation (`project`, option B). A normalisation may do what ReLU does.
+    convolution and a batch normalisation (`project`, option B). A normalisation may do what ReLU does.
     """
 
     def __init__(
@@ -133,19 +136,23 @@ class _Block(nn.Module):
         self.conv1 = nn.Conv2d(inside, outside, 3, self.stride, padding=1, bias=False)
         self.norm1 = norm(outside)
         self.conv2 = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
-        self.norm2 = norm(outside)
+        projected = project and inside != outside
+        self.norm2 = nn.BatchNorm2d(outside) if projected else norm(outside)
         self.shortcut = (
             nn.Sequential(nn.Conv2d(inside, outside, 1, self.stride, bias=False), norm(outside))
-            if project and inside != outside
+            if projected
             else None
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        if isinstance(self.norm1, GroupNormReLU):
-            out = self.conv2(self.norm1(self.conv1(x)))
-            return self.norm2(out, self._around(x, out))  # type: ignore[no-any-return]
-        out = self.norm2(self.conv2(functional.relu(self.norm1(self.conv1(x)))))
-        return functional.relu(out + self._around(x, out))
+        if not isinstance(self.norm1, _WITH_RELU):
+            out = self.norm2(self.conv2(functional.relu(self.norm1(self.conv1(x)))))
+            return functional.relu(out + self._around(x, out))
+        out = self.conv2(self.norm1(self.conv1(x)))
+        if self.shortcut is not None:  # what is called last is the last layer
+            out, (project, norm) = self.norm2(out), self.shortcut
+            return norm(project(x), out)  # type: ignore[no-any-return]
+        return self.norm2(out, self._around(x, out))  # type: ignore[no-any-return]
 
     def _around(self, x: Tensor, out: Tensor) -> Tensor:
         """What the shortcut gives, to be added to `out`."""
@@ -158,7 +165,7 @@ class _Block(nn.Module):
 
 
 def resnet20(
-    in_channels: int, classes: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
+    in_channels: int, classes: int, norm: Callable[[int], nn.Module] = BatchNormReLU
 ) -> nn.Module:
     """ResNet-20 for 32x32 images (He et al. 2016, section 4.2), 0.27 million parameters."""
     return _resnet(in_channels, classes, (16, 16, 16, 32, 32, 32, 64, 64, 64), norm, project=False)
@@ -167,7 +174,7 @@ def resnet20(
 def resnet18(in_channels: int, classes: int) -> nn.Module:
     """ResNet-18 for 32x32 images, 11.2 million parameters (FedCompass, Tables 10 and 11)."""
     widths = (64, 64, 128, 128, 256, 256, 512, 512)
-    return _resnet(in_channels, classes, widths, nn.BatchNorm2d, project=True)
+    return _resnet(in_channels, classes, widths, BatchNormReLU, project=True)
 
 
 def _resnet(
@@ -183,7 +190,7 @@ def _resnet(
     return _for_relu(
         nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False),
         first,
-        nn.Identity() if isinstance(first, GroupNormReLU) else nn.ReLU(),
+        nn.Identity() if isinstance(first, _WITH_RELU) else nn.ReLU(),
         *(_Block(inside, outside, norm, project) for inside, outside in sides),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),

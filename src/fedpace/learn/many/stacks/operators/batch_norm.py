@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedpace.learn.many.stacks.function import in_stack, shared
+from fedpace.learn.many.stacks.operators.batch_norm_kernels import in_kernels, normalise_in_kernels
 from fedpace.learn.many.stacks.stack import StackBatch
 from fedpace.learn.model.layers import Layout
 
@@ -22,11 +24,11 @@ class BatchStatistics:
     """What batch normalisation must know of a stack, within vmap.
 
     real: 1 for a sample that counts, else 0 [samples], None: all do; held: by the running mean, whether
-    it stays and is normalised by.
+    it stays and is normalised by; kernels: compute with ours.
     """
 
-    def __init__(self, real: Tensor | None, held: Mapping[int, Tensor]) -> None:
-        self.real, self._held = real, held
+    def __init__(self, real: Tensor | None, held: Mapping[int, Tensor], kernels: bool = False) -> None:
+        self.real, self.kernels, self._held = real, kernels, held
 
     def held(self, mean: Tensor | None) -> Tensor | None:
         return None if mean is None else self._held.get(id(mean))
@@ -44,14 +46,53 @@ def normalise_batch(
     eps: float = 1e-5,
 ) -> Tensor | None:
     """Compute torch's batch_norm within vmap; None where it has nothing to normalise by."""
-    if (running_mean is None) != (running_var is None) or (running_mean is None and not training):
+    kept = running_mean, running_var
+    return _computed(statistics, x, kept, weight, bias, training, momentum, eps, False, None)
+
+
+def normalise_batch_for_relu(
+    statistics: BatchStatistics,
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    more: Tensor | None = None,
+) -> Tensor | None:
+    """Compute batch_norm_relu likewise."""
+    kept = running_mean, running_var
+    return _computed(statistics, x, kept, weight, bias, training, momentum, eps, True, more)
+
+
+def _computed(
+    statistics: BatchStatistics,
+    x: Tensor,
+    running: tuple[Tensor | None, Tensor | None],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    then_relu: bool,
+    more: Tensor | None,
+) -> Tensor | None:
+    mean, variance = running
+    if (mean is None) != (variance is None) or (mean is None and not training):
         return None
     if x.ndim < 2 or not x.is_floating_point():
         return None
-    held = statistics.held(running_mean) if training else None
-    kept = running_mean, running_var, statistics.real if training else None, held
-    found: Tensor = _of_one(x, weight, bias, *kept, training, momentum, eps)
-    return found
+    held = statistics.held(mean) if training else None
+    kept = mean, variance, statistics.real if training else None, held
+    how = training, momentum, eps
+    if statistics.kernels and in_kernels(x, weight, bias, mean, variance, more):
+        return normalise_in_kernels(x, weight, bias, more, *kept, *how, then_relu)
+    found: Tensor = _of_one(x, weight, bias, *kept, *how)
+    if not then_relu:
+        return found
+    return functional.relu(found if more is None else found + more)
 
 
 def _together(

@@ -11,11 +11,16 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from fedpace.learn.many.stacks.operators.attention import attend, attend_in_heads
-from fedpace.learn.many.stacks.operators.batch_norm import BatchStatistics, normalise_batch
+from fedpace.learn.many.stacks.operators.batch_norm import (
+    BatchStatistics,
+    normalise_batch,
+    normalise_batch_for_relu,
+)
 from fedpace.learn.many.stacks.operators.dense import linear
 from fedpace.learn.many.stacks.operators.embedding import embed
 from fedpace.learn.many.stacks.operators.over_time import convolve_over_time
 from fedpace.learn.many.stacks.operators.recurrent import run_cell, run_layers
+from fedpace.learn.model.normalised import batch_norm_relu
 
 
 def _address(tensor: Tensor) -> int | None:
@@ -41,6 +46,12 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 }
 """Instead of which functions. One that gives None leaves its case to torch."""
 
+_NORMS: dict[Any, Callable[..., Any]] = {
+    functional.batch_norm: normalise_batch,
+    batch_norm_relu: normalise_batch_for_relu,
+}
+"""Likewise, of statistics that are given first."""
+
 
 class StackOperators(TorchFunctionMode):
     """A mode in which layers within vmap are computed for all clients of a stack at once.
@@ -61,7 +72,7 @@ class StackOperators(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given, ours = dict(kwargs or {}), _INSTEAD.get(func)
-        if func is functional.batch_norm and self.statistics is not None:
-            ours = partial(normalise_batch, self.statistics)
+        if func in _NORMS and self.statistics is not None:
+            ours = partial(_NORMS[func], self.statistics)
         found = None if ours is None else ours(*args, **given)
         return func(*args, **given) if found is None else found

@@ -5,7 +5,8 @@ and a, the products with the inputs, which are computed for all steps before. s(
 instead of torch's sigmoid: it is quicker, and rounds a number alike wherever it lies in memory.
 
 Going back, a gate's gradient is that of h' times a factor; factors of all steps are computed at once,
-so that a step is one product over the weights and two operations on single numbers.
+so that a step is one product over the weights and two operations on single numbers. What a product is
+written into has the steps in front: a CPU batches products into one piece of memory only.
 """
 
 from typing import Any
@@ -16,14 +17,16 @@ from torch.autograd import Function
 
 
 class GruRecurrence(Function):
-    """States after each step: [steps, clients, samples, width].
+    """States after each step, [clients, steps, samples, width] or with samples before steps.
 
-    given: products with the inputs [steps, clients, samples, 3 width], gates in torch's order r, z, n;
+    given: products with the inputs, likewise, gates in torch's order r, z, n; axis: that of the steps;
     start: [clients, samples, width]; weights: [clients, 3 width, width]; bias: [clients, 3 width].
     """
 
     @staticmethod
-    def forward(ctx: Any, given: Tensor, start: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, given: Tensor, start: Tensor, weights: Tensor, bias: Tensor | None, axis: int
+    ) -> Tensor:
         width = start.shape[-1]
         inside = slice(0, 2 * width)
         turned = weights.transpose(1, 2).contiguous()
@@ -31,50 +34,53 @@ class GruRecurrence(Function):
         shift = None if bias is None else bias.unsqueeze(1).clone()
         if shift is not None:
             shift[..., inside] *= 0.5
-        steps = given.shape[:-1]
-        found = given.new_empty((*steps, width))
-        gates, news = given.new_empty((*steps, 2 * width)), given.new_empty((*steps, width))
-        products = given.new_empty((*steps, 3 * width))
+        found = given.new_empty((*given.shape[:-1], width))
+        gates, news, products = (
+            given.new_empty((given.shape[axis], *start.shape[:-1], many * width)) for many in (2, 1, 3)
+        )
         half, state = given.new_full((), 0.5), start
-        for added, gate, new, product, out in zip(given, gates, news, products, found, strict=True):
+        each = given.unbind(axis), gates, news, products, found.unbind(axis)
+        for added, gate, new, product, out in zip(*each, strict=True):
             if shift is None:
                 torch.bmm(state, turned, out=product)
             else:
                 torch.baddbmm(shift, state, turned, out=product)
             torch.add(product[..., inside], added[..., inside], alpha=0.5, out=gate).tanh_()
             torch.add(half, gate, alpha=0.5, out=gate)
-            reset, update = gate.split(width, -1)
+            reset, update = gate.chunk(2, -1)
             torch.addcmul(added[..., 2 * width :], reset, product[..., 2 * width :], out=new).tanh_()
             torch.lerp(new, state, update, out=out)
             state = out
         ctx.save_for_backward(start, weights, gates, news, products[..., 2 * width :], found)
-        ctx.biased = bias is not None
+        ctx.how = axis, bias is not None
         return found
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
-        start, weights, gates, news, product, found = ctx.saved_tensors
-        width = start.shape[-1]
-        resets, updates = gates.split(width, -1)
-        before = torch.cat([start.unsqueeze(0), found[:-1]])
+        (start, weights, gates, news, product, found), (axis, biased) = ctx.saved_tensors, ctx.how
+        gates, news, product = (one.movedim(0, axis) for one in (gates, news, product))
+        resets, updates = gates.chunk(2, -1)
+        before = earlier(start, found, axis)
         inner = (1 - updates).mul_(1 - news * news)
-        flow = gates.new_empty((*gates.shape[:-1], 3, width))
+        flow = found.new_empty((*found.shape[:-1], 3, start.shape[-1]))
         torch.mul(inner * product, resets - resets * resets, out=flow[..., 0, :])
         torch.mul(before - news, updates - updates * updates, out=flow[..., 1, :])
         torch.mul(inner, resets, out=flow[..., 2, :])
-        slopes = slopes.clone(memory_format=torch.contiguous_format)
+        slopes = slopes.movedim(axis, 0).clone(memory_format=torch.contiguous_format)
         first = torch.zeros_like(start)
-        for step in reversed(range(len(slopes))):
-            here, below = slopes[step], slopes[step - 1] if step else first
-            flow[step].mul_(here.unsqueeze(-2))
-            below.addcmul_(here, updates[step]).baddbmm_(flow[step].flatten(-2), weights)
-        rows = _by_client(flow.flatten(-2))
-        of_weights = torch.bmm(rows.transpose(1, 2), _by_client(before))
-        of_bias = rows.sum(1) if ctx.biased else None
-        torch.mul(slopes, inner, out=flow[..., 2, :])
-        return flow.flatten(-2), first, of_weights, of_bias
+        flows = flow.flatten(-2)
+        each = (one.unbind(axis) for one in (updates, flow, flows))
+        below = (first, *slopes[:-1])
+        for back, here, update, factors, rows in reversed([*zip(below, slopes, *each, strict=True)]):
+            factors.mul_(here.unsqueeze(-2))
+            back.addcmul_(here, update).baddbmm_(rows, weights)
+        rows = flows.flatten(1, 2)
+        of_weights = torch.bmm(rows.transpose(1, 2), before.flatten(1, 2))
+        of_bias = rows.sum(1) if biased else None
+        torch.mul(slopes.movedim(0, axis), inner, out=flow[..., 2, :])
+        return flows, first, of_weights, of_bias, None
 
 
-def _by_client(steps: Tensor) -> Tensor:
-    """[steps, clients, samples, ...] as [clients, steps and samples, ...]."""
-    return steps.transpose(0, 1).flatten(1, 2)
+def earlier(start: Tensor, found: Tensor, axis: int) -> Tensor:
+    """States before each step."""
+    return torch.cat([start.unsqueeze(axis), found.narrow(axis, 0, found.shape[axis] - 1)], axis)

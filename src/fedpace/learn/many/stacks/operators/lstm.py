@@ -1,7 +1,7 @@
 """The recurrence of LSTMs of many clients, with a backward pass of its own.
 
-i, f, o = s(a + V h), g = tanh(a + V h), c' = f c + i g, h' = o tanh(c'), with a, V and s as in `gru`,
-and factors of gradients that are computed for all steps at once.
+i, f, o = s(a + W h), g = tanh(a + W h), c' = f c + i g, h' = o tanh(c'), with a, the products with the
+inputs and all biases, s as in `gru`, and factors of gradients that are computed for all steps at once.
 """
 
 from typing import Any
@@ -10,68 +10,70 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from fedpace.learn.many.stacks.operators.gru import earlier
+
 
 class LstmRecurrence(Function):
-    """States after each step, [steps, clients, samples, width], and cells after the last one.
+    """States after each step, and cells after the last one; see GruRecurrence.
 
-    given: products with the inputs [steps, clients, samples, 4 width], gates in torch's order i, f, g,
-    o; start, cell: [clients, samples, width]; weights: [clients, 4 width, width]; bias: [clients,
-    4 width].
+    Gates are in torch's order i, f, g, o, and those of `given` and `weights` are `halved`.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, given: Tensor, start: Tensor, cell: Tensor, weights: Tensor, bias: Tensor | None
+        ctx: Any, given: Tensor, start: Tensor, cell: Tensor, weights: Tensor, axis: int
     ) -> tuple[Tensor, Tensor]:
         width = start.shape[-1]
-        scale = given.new_full((4, width), 0.5)
-        shift = scale.clone()
-        scale[2], shift[2] = 1, 0
-        scale, shift = scale.flatten(), shift.flatten()
-        turned = weights.transpose(1, 2) * scale
-        turned = turned.contiguous()
-        added = None if bias is None else (bias * scale).unsqueeze(1)
-        steps = given.shape[:-1]
-        gates = given.new_empty((*steps, 4 * width))
-        found, cells, bounded = (given.new_empty((*steps, width)) for _ in range(3))
+        scale = halved(given, width)
+        shift = (scale == 0.5).to(given.dtype) * 0.5
+        turned = weights.transpose(1, 2).contiguous()
+        found = given.new_empty((*given.shape[:-1], width))
+        gates, cells, bounded = (
+            given.new_empty((given.shape[axis], *start.shape[:-1], many * width)) for many in (4, 1, 1)
+        )
         state, old = start, cell
-        for inputs, gate, out, new, tame in zip(given, gates, found, cells, bounded, strict=True):
-            if added is None:
-                torch.bmm(state, turned, out=gate)
-            else:
-                torch.baddbmm(added, state, turned, out=gate)
-            gate.addcmul_(inputs, scale).tanh_()
+        each = given.unbind(axis), gates, found.unbind(axis), cells, bounded
+        for added, gate, out, new, tame in zip(*each, strict=True):
+            torch.baddbmm(added, state, turned, out=gate).tanh_()
             torch.addcmul(shift, gate, scale, out=gate)
-            enters, stays, candidate, shown = gate.split(width, -1)
+            enters, stays, candidate, shown = gate.chunk(4, -1)
             torch.mul(stays, old, out=new).addcmul_(enters, candidate)
             torch.mul(shown, torch.tanh(new, out=tame), out=out)
             state, old = out, new
         ctx.save_for_backward(start, cell, weights, gates, found, cells, bounded)
-        ctx.biased = bias is not None
-        return found, cells[-1].clone()
+        ctx.axis = axis
+        return found, old.clone()
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor, of_last: Tensor) -> tuple[Any, ...]:
-        start, cell, weights, gates, found, cells, bounded = ctx.saved_tensors
-        width = start.shape[-1]
-        enters, stays, candidate, shown = gates.split(width, -1)
-        flow = gates.new_empty((*gates.shape[:-1], 4, width))
-        torch.mul(candidate, enters - enters * enters, out=flow[..., 0, :])
-        earlier = torch.cat([cell.unsqueeze(0), cells[:-1]])
-        torch.mul(earlier, stays - stays * stays, out=flow[..., 1, :])
+        (start, cell, weights, gates, found, cells, bounded), axis = ctx.saved_tensors, ctx.axis
+        gates, cells, bounded = (one.movedim(0, axis) for one in (gates, cells, bounded))
+        enters, stays, candidate, shown = gates.chunk(4, -1)
+        flow = found.new_empty((*found.shape[:-1], 4, start.shape[-1]))
+        # The slope of s(x) by x / 2, which is what gates were given, is twice that by x.
+        torch.mul(enters - enters * enters, candidate, out=flow[..., 0, :]).mul_(2)
+        torch.mul(stays - stays * stays, earlier(cell, cells, axis), out=flow[..., 1, :]).mul_(2)
         torch.mul(enters, 1 - candidate * candidate, out=flow[..., 2, :])
-        torch.mul(bounded, shown - shown * shown, out=flow[..., 3, :])
+        torch.mul(shown - shown * shown, bounded, out=flow[..., 3, :]).mul_(2)
         through = (1 - bounded * bounded).mul_(shown)
-        slopes = slopes.clone(memory_format=torch.contiguous_format)
+        slopes = slopes.movedim(axis, 0).clone(memory_format=torch.contiguous_format)
         of_cell, first = of_last.clone(), torch.zeros_like(start)
-        for step in reversed(range(len(slopes))):
-            here, below = slopes[step], slopes[step - 1] if step else first
-            of_cell.addcmul_(here, through[step])
-            flow[step, ..., :3, :].mul_(of_cell.unsqueeze(-2))
-            flow[step, ..., 3, :].mul_(here)
-            of_cell.mul_(stays[step])
-            below.baddbmm_(flow[step].flatten(-2), weights)
-        before = torch.cat([start.unsqueeze(0), found[:-1]])
-        rows = flow.flatten(-2).transpose(0, 1).flatten(1, 2)
-        of_weights = torch.bmm(rows.transpose(1, 2), before.transpose(0, 1).flatten(1, 2))
-        return flow.flatten(-2), first, of_cell, of_weights, rows.sum(1) if ctx.biased else None
+        flows = flow.flatten(-2)
+        each = (one.unbind(axis) for one in (through, stays, flow, flows))
+        every = zip((first, *slopes[:-1]), slopes, *each, strict=True)
+        for back, here, passed, stay, factors, rows in reversed([*every]):
+            of_cell.addcmul_(here, passed)
+            factors[..., :3, :].mul_(of_cell.unsqueeze(-2))
+            factors[..., 3, :].mul_(here)
+            of_cell.mul_(stay)
+            back.baddbmm_(rows, weights)
+        before = earlier(start, found, axis).flatten(1, 2)
+        of_weights = torch.bmm(flows.flatten(1, 2).transpose(1, 2), before)
+        return flows, first, of_cell, of_weights, None
+
+
+def halved(like: Tensor, width: int) -> Tensor:
+    """Factors of the gates [4 width]: 1/2 but for g."""
+    scale = like.new_full((4, width), 0.5)
+    scale[2] = 1
+    return scale.flatten()

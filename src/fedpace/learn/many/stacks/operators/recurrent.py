@@ -13,7 +13,7 @@ from torch import Tensor
 from fedpace.learn.many.stacks.function import cast, in_stack
 from fedpace.learn.many.stacks.operators.dense import linear, stacked_linear
 from fedpace.learn.many.stacks.operators.gru import GruRecurrence
-from fedpace.learn.many.stacks.operators.lstm import LstmRecurrence
+from fedpace.learn.many.stacks.operators.lstm import LstmRecurrence, halved
 
 CellKind = Literal["gru", "lstm", "tanh", "relu"]
 
@@ -69,33 +69,45 @@ def _layer(x: Tensor, start: Tensor, cell: Tensor | None, *weights_and_kind: Any
     *weights, kind, batch_first = weights_and_kind
     ways = [weights[:_A_DIRECTION], weights[_A_DIRECTION:]]
     ways = [one for one in ways if one[0] is not None]
-    given = [stacked_linear(x, one[0], one[2]) for one in ways]
-    ahead = [one.permute(2, 0, 1, 3) if batch_first else one.transpose(0, 1) for one in given]
-    several = len(ways) == 2
-    # [steps, directions and clients, samples, ...]: what goes back in time is turned round.
-    inputs = torch.cat([ahead[0], ahead[1].flip(0)], 1) if several else ahead[0]
+    axis, several = 2 if batch_first else 1, len(ways) == 2
+    prepared = [_halved(one) if kind == "lstm" else one for one in ways]
+    given = [stacked_linear(x, one[0], one[2]) for one in prepared]
+    # Directions are clients of their own; what goes back in time is turned round.
+    inputs = torch.cat([given[0], given[1].flip(axis)]) if several else given[0]
     state, memory = (
         None if one is None else one.transpose(0, 1).reshape(-1, *one.shape[2:])
         for one in (start, cell)
     )
-    inner = torch.cat([one[1] for one in ways]) if several else ways[0][1]
-    bias = ways[0][3] if not several or ways[0][3] is None else torch.cat([one[3] for one in ways])
-    found, *cells = _RECURRENCES[kind](inputs, state, memory, inner, bias)
-    split = found.chunk(len(ways), 1)
-    out = torch.cat([split[0], split[1].flip(0)], -1) if several else split[0]
-    out = out.permute(1, 2, 0, 3) if batch_first else out.transpose(0, 1)
-    lasts = (torch.stack(one.chunk(len(ways)), 1) for one in (found[-1], *cells))
+    inner, bias = (
+        one[0] if one[0] is None or not several else torch.cat(one)
+        for one in zip(*((way[1], way[3]) for way in prepared), strict=True)
+    )
+    found, *cells = _RECURRENCES[kind](inputs, state, memory, inner, bias, axis)
+    split = found.chunk(len(ways))
+    out = torch.cat([split[0], split[1].flip(axis)], -1) if several else found
+    last = found.select(axis, found.shape[axis] - 1)
+    lasts = (torch.stack(one.chunk(len(ways)), 1) for one in (last, *cells))
     return out, *lasts
 
 
-def _gru(x: Tensor, state: Tensor, _: None, weights: Tensor, bias: Tensor | None) -> tuple[Tensor]:
-    return (GruRecurrence.apply(x, state, weights, bias),)  # type: ignore[no-untyped-call]
+def _halved(way: Sequence[Any]) -> list[Any]:
+    """Weights of a direction of an LSTM, as its recurrence wants them, with one bias."""
+    of_inputs, of_states, bias, other = way
+    scale = halved(of_states, of_states.shape[-1])
+    whole = None if bias is None else (bias + other) * scale
+    return [of_inputs * scale.unsqueeze(1), of_states * scale.unsqueeze(1), whole, None]
+
+
+def _gru(
+    x: Tensor, state: Tensor, _: None, weights: Tensor, bias: Tensor | None, axis: int
+) -> tuple[Tensor]:
+    return (GruRecurrence.apply(x, state, weights, bias, axis),)  # type: ignore[no-untyped-call]
 
 
 def _lstm(
-    x: Tensor, state: Tensor, cell: Tensor, weights: Tensor, bias: Tensor | None
+    x: Tensor, state: Tensor, cell: Tensor, weights: Tensor, _: None, axis: int
 ) -> tuple[Tensor, Tensor]:
-    found: tuple[Tensor, Tensor] = LstmRecurrence.apply(x, state, cell, weights, bias)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor] = LstmRecurrence.apply(x, state, cell, weights, axis)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -106,14 +118,15 @@ def _simple(
     _: None,
     weights: Tensor,
     bias: Tensor | None,
+    axis: int,
 ) -> tuple[Tensor]:
     turned, states = weights.transpose(1, 2), []
     if bias is not None:
-        x = x + bias.unsqueeze(1)
-    for step in x:
+        x = x + bias[:, None, None]
+    for step in x.unbind(axis):
         state = bound(torch.baddbmm(step, state, turned))
         states.append(state)
-    return (torch.stack(states),)
+    return (torch.stack(states, axis),)
 
 
 _RECURRENCES: dict[str, Callable[..., tuple[Tensor, ...]]] = {

@@ -68,9 +68,9 @@ def encoder(width: int, length: int, clients: int, samples: int) -> Any:
 
 SMALL = (
     Architecture("GRU, 79,044 parameters", 16, speech),
-    Architecture("LSTM of 64", 10, partial(text, "lstm", 70, 40, 8, 64)),
-    Architecture("encoder of 32", 10, partial(encoder, 32, 20)),
-    Architecture("ALBERT of 64", 4, partial(text, "albert", 70, 20, 32, 64)),
+    Architecture("LSTM of 32, 20 tokens", 4, partial(text, "lstm", 70, 20, 8, 32)),
+    Architecture("encoder of 32, 20 tokens", 4, partial(encoder, 32, 20)),
+    Architecture("ALBERT of 64, 20 tokens", 4, partial(text, "albert", 70, 20, 32, 64)),
 )
 """What two cores train in stacks."""
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedpace.learn.many.choice import stacks_pay
 from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks.operators.mode import StackOperators
 from fedpace.learn.many.stacks.replay import ReplayTrainer
@@ -84,6 +85,16 @@ def test_a_replayed_stack_holds_jobs_of_all_depths(name, monkeypatch):
     assert away.median() < 1e-3
     assert away.max() < 1e-2
     assert sum(replayed) == len(work)
+
+
+@pytest.mark.parametrize("name", ["gru of two layers", "lstm", "gru cell", "sounds", "albert"])
+def test_numbers_are_the_same_bits_whatever_else_is_in_a_stack_on_a_cpu(name):
+    trainer = trainer_of(TASKS[name](), **OPTIMISERS[1])
+    assert stacks_pay(trainer)
+    work = several_depths(trainer, count=2)
+    expected = StackedExecutor(trainer).train(work)
+    for size in (1, 3):
+        assert differences(StackedExecutor(trainer, size=size).train(work), expected).max() == 0
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")

@@ -1,6 +1,8 @@
 """Which executor trains clients, as told or by the kind of model."""
 
 import pytest
+import torch
+from torch import nn
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.many.choice import open_executor
@@ -12,11 +14,34 @@ from fedpace.runs.config import load
 from tests.learn.learning_toys import Swapped, plain, task
 
 
+class SmallGru(nn.Module):
+    def __init__(self, kind=nn.GRU, width=5):
+        super().__init__()
+        self.recur = kind(2, width, batch_first=True)
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.head(self.recur(x.unflatten(1, (2, 2)))[0].mean(1))
+
+
+class WideLstm(SmallGru):
+    def __init__(self):
+        super().__init__(nn.LSTM, 512)
+
+
+class Pictured(SmallGru):
+    def forward(self, x):
+        return super().forward(nn.functional.conv2d(x[:, None, None], torch.ones(1, 1, 1, 1))[:, 0, 0])
+
+
 @pytest.mark.parametrize(
     ("together", "model", "kind"),
     [
         ("by kind", plain, StackedExecutor),
-        ("by kind", Swapped, SerialExecutor),  # torch's products of a stack may depend on its size
+        ("by kind", Swapped, SerialExecutor),  # rounding may depend on what is in a stack
+        ("by kind", SmallGru, StackedExecutor),
+        ("by kind", WideLstm, SerialExecutor),  # its layers are too large to gain by it
+        ("by kind", Pictured, SerialExecutor),  # has convolutions
         ("one by one", plain, SerialExecutor),
         ("stacked", Swapped, StackedExecutor),
     ],

@@ -12,8 +12,7 @@ from fedpace.learn.many.compiled.trainer import dense_layers
 from fedpace.learn.many.executor import Executor, SerialExecutor
 from fedpace.learn.many.processes import ProcessExecutor
 from fedpace.learn.many.ray_executor import RayExecutor
-from fedpace.learn.many.stacks.chain import chain_of
-from fedpace.learn.many.stacks.plan import stack_room
+from fedpace.learn.many.stacks.plan import StackPlanner, stack_room
 from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.phases import PhaseClock
 from fedpace.learn.train.trainer import Trainer
@@ -77,10 +76,10 @@ def choose_kernel(trainer: Trainer) -> Literal["torch", "compiled"] | None:
 def stacks_pay(trainer: Trainer) -> bool:
     """Say whether clients are trained in stacks.
 
-    "by kind": rows of dense layers are stacked, and other models only on a GPU; on a CPU the numbers
-    of such a row in a stack do not depend on who else is in it.
+    "by kind": on a GPU all models are; on a CPU rows of dense layers and small models with recurrent
+    layers or attention, whose numbers do not depend there on who else is in a stack.
     """
     together = trainer.settings.together
     if together == "by kind":
-        return trainer.device != "cpu" or chain_of(trainer) is not None
+        return trainer.device != "cpu" or StackPlanner(trainer, None, False).pays()
     return together == "stacked"

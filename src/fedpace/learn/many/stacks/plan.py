@@ -30,6 +30,9 @@ _CPU_BYTES = 8 * 2**20
 
 _MOST, _FEWEST = 128, 8
 
+_SMALL_BYTES, _OF_SMALL = 40 * 2**10, 32
+"""Where tensors are smaller in the mean, calls cost more than what they compute: fewest in a stack."""
+
 
 class JobKind(NamedTuple):
     """Jobs that have one plan. after_full: steps of the full model come before those at `depth`."""
@@ -107,6 +110,22 @@ class StackPlanner:
         found = self._plans[kind]
         return found if isinstance(found, StackPlan) else None
 
+    def pays(self) -> bool:
+        """Say whether a CPU trains full models in stacks more quickly, with the same bits in any stack.
+
+        By a rule that has no clock in it: rows of dense layers do, and models with recurrent layers or
+        attention whose tensors are small; convolutions of images do not.
+        """
+        if self._chain is not None:
+            return True
+        trainer = self._trainer
+        plan = self.plan(JobKind(trainer.settings.batch_size, trainer.layout.depth, False))
+        if plan is None:
+            return False
+        probe, _ = self._full[trainer.settings.batch_size]
+        with at_work(self._device), drawing(self._device, 0):
+            return probe.sequences and probe.mean_bytes <= _SMALL_BYTES and probe.same_bits()
+
     def _planned(self, kind: JobKind) -> StackPlan | str:
         settings, layers = self._trainer.settings, self._trainer.layout.depth
         if settings.optimiser not in ELEMENTWISE or settings.options.get("differentiable"):
@@ -157,15 +176,17 @@ class StackPlanner:
             if self._chain is None or not plain_descent(settings)
             else ChainDescent(self._chain, settings)
         )
-        size = self._size or self._room(probe.saved)
+        size = self._size or self._room(probe)
         return StackPlan(steps, ignored, size, self._gradients)
 
-    def _room(self, saved: int) -> int:
-        """Jobs for which cache or memory has room. saved: bytes that a job's forward pass keeps."""
+    def _room(self, probe: StackProbe) -> int:
+        """Jobs for which cache or memory has room."""
+        saved, small = probe.saved, self._chain is None and probe.mean_bytes <= _SMALL_BYTES
         params = self._trainer.body(None).bound.params(self._trainer.layout.depth)
         numbers = sum(param.numel() * param.element_size() for param in params)
         if self._device.type == "cpu":
-            return min(max(_CPU_BYTES // (2 * numbers + saved), _FEWEST), _MOST)
+            fewest = _OF_SMALL if small else _FEWEST
+            return min(max(_CPU_BYTES // (2 * numbers + saved), fewest), _MOST)
         room = stack_room(self._device) if self._bytes is None else self._bytes
         # A replayed stack keeps the optimiser's state and the weights that it began with.
         return min(max(room // (5 * numbers + saved), 1), _MOST)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from fedpace.learn.device import at_work, open_device
+from fedpace.learn.many.stacks.operators.mode import CalledFunctions
 from fedpace.learn.many.stacks.stack import Stack, StackBatch
 from fedpace.learn.many.stacks.steps import Gradients
 from fedpace.learn.model.weights import Weights
@@ -46,6 +48,7 @@ class StackProbe:
     """Compares a few samples, alone in float32 and in a stack.
 
     saved: bytes that a forward pass over a whole batch keeps for the backward pass, but for weights.
+    sequences: whether the model has recurrent layers or attention, and no convolutions of images.
     """
 
     def __init__(self, trainer: Trainer, gradients: Gradients, batch_size: int) -> None:
@@ -60,7 +63,10 @@ class StackProbe:
         self._share = few / batch_size
         self._precision = trainer.settings.precision
         self._weights = {param.data_ptr() for param in self._body.model.parameters()}
-        self.saved = 0
+        self.saved, self._tensors = 0, 0
+        self.sequences = False
+        self._gather = trainer.gather
+        self._places = np.arange(min(batch_size, len(trainer.task.train)))
         self._last = _Pass((), ())
         self._changes = False  # whether a forward pass changes buffers
 
@@ -96,6 +102,22 @@ class StackProbe:
             found = self._stacked(self._body.cut(full), replace(pair, frozen=frozen))
         last = found.gradients[len(found.gradients) - len(expected.gradients) :]
         return self._close(last, expected.gradients) and self._close(found.buffers, expected.buffers)
+
+    @property
+    def mean_bytes(self) -> float:
+        """Bytes of a tensor that a forward pass keeps, in the mean."""
+        return self.saved / max(self._tensors, 1)
+
+    def same_bits(self) -> bool:
+        """Say whether a job's gradients are the same bits in stacks of one, two and three."""
+        old, numbers = self._old, range(3)
+        olds = [Weights(old.params * (1 - at / 10), old.buffers, old.counters) for at in numbers]
+        whole = self._gather(self._places)
+        batches = [map_tree(partial(torch.roll, shifts=at, dims=0), whole) for at in numbers]
+        alone = [self._rows(olds[at : at + 1], batches[at : at + 1])[0] for at in numbers]
+        several = [self._rows(olds[:few], batches[:few]) for few in (2, 3)]
+        pairs = [pair for rows in several for pair in zip(rows, alone, strict=False)]
+        return all(all(map(torch.equal, found, expected)) for found, expected in pairs)
 
     @property
     def targets_are_classes(self) -> bool:
@@ -150,12 +172,14 @@ class StackProbe:
 
     def _alone(self, part: ModelPart, batch: Batch) -> _Pass:
         self._body.bound.load(self._old)
-        before, states, self.saved = self._buffers(), self._states(), 0
+        before, states, self.saved, self._tensors = self._buffers(), self._states(), 0, 0
         inputs, targets = batch
         with part:
             lone = part.lone_sample() if count_rows(inputs) == 1 else nullcontext()
-            with lone, saved_tensors_hooks(self._count, lambda tensor: tensor):
+            counting = saved_tensors_hooks(self._count, lambda tensor: tensor)
+            with lone, counting, CalledFunctions() as seen:
                 value = self._loss(call(self._body.model, inputs), targets)
+            self.sequences = seen.sequences
             if not all(map(torch.equal, states, self._states())):
                 raise CannotStack("the model draws random numbers, or changes buffers it does not keep")
             after = self._buffers()
@@ -178,6 +202,16 @@ class StackProbe:
         buffers = [value[0] for value in stack.buffers.values()]
         return _Pass([None if one is None else one[0] for one in found], buffers)
 
+    def _rows(self, olds: Sequence[Weights], batches: Sequence[Batch]) -> list[list[Tensor]]:
+        """Gradients and buffers of each job of a stack of full models."""
+        stack = Stack(self._body.bound, len(olds))
+        stack.load(olds)
+        together = StackBatch(*map_tree(lambda *each: torch.stack(each), *batches))
+        with self._body.cut(self._body.layout.depth) as part:
+            found = self._gradients(part, stack.params, stack.buffers, together)
+        tensors = [*(one for one in found if one is not None), *stack.buffers.values()]
+        return [[one[at] for one in tensors] for at in range(len(olds))]
+
     def _buffers(self) -> list[Tensor]:
         """Buffers that weights hold, in the order of a stack."""
         own, layers = dict(self._body.model.named_buffers()), self._body.layout.layers
@@ -198,4 +232,5 @@ class StackProbe:
     def _count(self, tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in self._weights:
             self.saved += int(tensor.numel() * tensor.element_size() / self._share)
+            self._tensors += 1
         return tensor.detach()

@@ -53,6 +53,38 @@ _NORMS: dict[Any, Callable[..., Any]] = {
 """Likewise, of statistics that are given first."""
 
 
+_SEQUENCES = {
+    *(torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu),
+    *(torch.gru_cell, torch.lstm_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell),
+    functional.scaled_dot_product_attention,
+    functional.multi_head_attention_forward,
+}
+_IMAGES = {torch.conv2d, torch.conv3d, torch.conv_transpose2d, torch.conv_transpose3d}
+
+
+class CalledFunctions(TorchFunctionMode):
+    """A mode that notes which of torch's functions are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._called: set[Any] = set()
+
+    @property
+    def sequences(self) -> bool:
+        """Say whether there were recurrent layers or attention, and no convolutions of images."""
+        return bool(self._called & _SEQUENCES) and not self._called & _IMAGES
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        self._called.add(func)
+        return func(*args, **dict(kwargs or {}))
+
+
 class StackOperators(TorchFunctionMode):
     """A mode in which layers within vmap are computed for all clients of a stack at once.
 

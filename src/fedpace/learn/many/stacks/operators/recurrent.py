@@ -155,10 +155,15 @@ def run_cell(
         return None
     if kind == "gru":
         (reset, update, new), (more, again, back) = added.chunk(3, -1), product.chunk(3, -1)
-        new = torch.tanh(new + torch.sigmoid(reset + more) * back)
-        return new + torch.sigmoid(update + again) * (hidden - new)
+        new = torch.tanh(new + _sigmoid(reset + more) * back)
+        return new + _sigmoid(update + again) * (hidden - new)
     if kind == "lstm":
         enters, stays, candidate, shown = (added + product).chunk(4, -1)
-        cell = torch.sigmoid(stays) * state[1] + torch.sigmoid(enters) * torch.tanh(candidate)
-        return torch.sigmoid(shown) * torch.tanh(cell), cell
+        cell = _sigmoid(stays) * state[1] + _sigmoid(enters) * torch.tanh(candidate)
+        return _sigmoid(shown) * torch.tanh(cell), cell
     return torch.tanh(added + product) if kind == "tanh" else torch.relu(added + product)
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    """As in the recurrence of a GRU: torch's own rounds a number by its place in the tensor."""
+    return 0.5 + 0.5 * torch.tanh(0.5 * x)

@@ -23,8 +23,8 @@ def every_depth(trainer, batch_size=5):
     return [
         one
         for depth in depths
-        for full_steps in (0, 1, 2)
-        for one in jobs(trainer, depth, full_steps, batch_size, count=4)
+        for full_steps in (0, 2)
+        for one in jobs(trainer, depth, full_steps, batch_size, count=3)
     ]
 
 
@@ -87,7 +87,7 @@ def test_all_depths_lie_in_one_stack_and_few_sizes_are_captured(stacks):
     executor = StackedExecutor(trainer, capture=capture)
     for _ in range(2):
         executor.train(work)
-    assert stacks == [(ReplayTrainer, 48)] * 2
+    assert stacks == [(ReplayTrainer, len(work))] * 2
     assert capture.captures <= 10
     before = capture.captures
     executor.train(every_depth(trainer, batch_size=6))

@@ -220,7 +220,7 @@ def words():
 @pytest.mark.parametrize("size", [1, 2, 3, 12, None])
 def test_results_do_not_depend_on_what_is_trained_together(model, size):
     trainer = trainer_of(model, options={"momentum": 0.9})
-    work = jobs(trainer) + jobs(trainer, depth=2) + jobs(trainer, depth=2, full_steps=1)
+    work = [*jobs(trainer), *jobs(trainer, 2, count=4), *jobs(trainer, 2, full_steps=1, count=4)]
     _, found, expected = both(trainer, work, size=size)
     assert distance(found, expected) < 1e-4
     backwards = StackedExecutor(trainer, size=4).train(work[::-1])[::-1]

@@ -24,6 +24,7 @@ from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
 from fedpace.sim import layerwise, timeline
 from tests.learn.learning_toys import Tied, normed, plain, task
 from tests.messages import make_job
+from tests.sizes import sizes
 
 SEED, CLIENT, NUMBER, VERSION, SIZE = 7, 1, 3, 2, 5
 SAMPLES = 21
@@ -269,12 +270,13 @@ def test_where_more_is_done_than_the_work_wants_nothing_is_added(bench, depth):
 # Stop times between batches
 
 
+@sizes("every", 15, 9)
 @pytest.mark.parametrize("depth", [1, 3, None])
 @pytest.mark.parametrize("done", [0, 1, 4])
-def test_a_stop_time_leaves_the_batches_that_the_simulator_says(depth, done):
+def test_a_stop_time_leaves_the_batches_that_the_simulator_says(depth, done, every):
     seen = set()
     bench = Bench(plain, backward=(2.0, 1.0, 0.5, 1.5), settings=ADAM)
-    for left_s in [-1.0, *range(0, 330, 9)]:
+    for left_s in [-1.0, *range(0, 330, every)]:
         bench.clock.now, orders = 0.0, TaskOrders()
         begins_at = bench.sample_s * min(done * SIZE, SAMPLES)
         work = Work(SIZE, epochs=2, depth=depth, stop_at=begins_at + left_s)
@@ -291,7 +293,7 @@ def test_a_stop_time_leaves_the_batches_that_the_simulator_says(depth, done):
         assert agrees(outcome, bench.expected(work, done, begins_at)), left_s
         assert outcome.batch_s == pytest.approx(SIZE * bench.sample_s)
         seen.add(outcome.result.steps)
-        if left_s in (9, 99):
+        if left_s in (every, 7 * every):
             assert same(outcome.update, bench.simulated(outcome))
     assert {max(done, 1), 2 * EPOCH} <= seen
     assert len(seen) > 4
@@ -326,7 +328,7 @@ def test_a_client_that_becomes_slower_stops_earlier():
 def test_a_stop_in_a_layer_leaves_what_the_simulator_says():
     seen = set()
     bench = Bench()
-    for left_s in [-1.0, *(third / 2 for third in range(0, 240, 3))]:
+    for left_s in [-1.0, *(half / 2 for half in range(0, 240, 3))]:
         bench.clock.now = 0.0
         work = works(stop_at=left_s, stop_in="layer", estimate="numbers")
         outcome = bench.train(work)

@@ -26,6 +26,8 @@ class Store:
         made = Weights(number, torch.empty(0), torch.empty(0, dtype=torch.int64))
         return self.made.setdefault(self.version, made)
 
+    served = weights
+
     def put(self, task, update, trained_here):
         assert trained_here
         self.updates[task] = update

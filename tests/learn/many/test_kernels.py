@@ -13,6 +13,7 @@ from fedpace.learn.many.stacks.convolutions import StackedConvolution as Convolu
 from fedpace.learn.many.stacks.custom_kernels import usable
 from fedpace.learn.many.stacks.normalisation import StackedNormalisation as Normalisations
 from fedpace.learn.many.stacks.operators.batch_norm_kernels import NormalisedBatches
+from fedpace.learn.many.stacks.operators.depthwise import StackedDepthwise
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -98,6 +99,46 @@ def test_a_client_gets_the_same_bits_whoever_is_beside_it():
     for client in range(len(x)):
         one = slice(client, client + 1)
         assert torch.equal(together[one], Convolutions.apply(x[one], weights[one], bias[one], *how))
+
+
+DEPTHWISE = [  # samples, channels, height, width, high, wide, stride, padding
+    (5, 3, 8, 8, 3, 3, (1, 1), (1, 1)),
+    (9, 2, 9, 7, 3, 3, (2, 2), (1, 1)),
+    (2, 2, 12, 12, 5, 5, (1, 1), (2, 2)),
+    (2, 3, 7, 9, 1, 3, (2, 3), (0, 1)),
+    (3, 2, 6, 6, 2, 2, (3, 3), (2, 0)),
+    (2, 2, 1, 5, 3, 3, (2, 2), (1, 2)),
+]
+if not INTERPRETED:  # of a MobileNet
+    DEPTHWISE += [
+        (32, 32, 32, 32, 3, 3, (2, 2), (1, 1)),
+        (32, 64, 16, 16, 3, 3, (2, 2), (1, 1)),
+        (32, 128, 8, 8, 3, 3, (2, 2), (1, 1)),
+        (32, 32, 32, 32, 3, 3, (1, 1), (1, 1)),
+        (7, 64, 14, 14, 7, 7, (1, 1), (3, 3)),
+    ]
+
+
+@pytest.mark.parametrize("shape", DEPTHWISE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_outputs_and_gradients_are_those_of_a_depthwise_convolution(shape, dtype):
+    samples, channels, height, width, high, wide, *how = shape
+    draw = torch.Generator().manual_seed(0)
+    clients = (2,)
+    sizes = (samples, channels, height, width), (channels, high, wide), (channels,)
+    given = [
+        torch.randn(clients + size, generator=draw).to(DEVICE, dtype).requires_grad_() for size in sizes
+    ]
+    plain = [one.detach().double().requires_grad_() for one in given]
+    each = zip(plain[0], plain[1].unsqueeze(2), plain[2], strict=True)
+    outputs = torch.stack([conv2d(*one, *how, groups=channels) for one in each])
+    slopes = torch.randn(outputs.shape, generator=draw).to(DEVICE, dtype)
+    expected = with_gradients(outputs, plain, slopes.double())
+    found = with_gradients(StackedDepthwise.apply(*given, *how), given, slopes)
+    assert away(found, expected) < (1e-6 if dtype == torch.float32 else 1e-2)
+    assert all(one.dtype == dtype for one in found)
+    alone = StackedDepthwise.apply(*(one[1:].detach() for one in given), *how)
+    assert torch.equal(found[0][1:], alone)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -71,6 +71,33 @@ class Slow:
         return found, (slopes * values).sum((1, 3)), slopes.sum((1, 3)), added
 
 
+class SlowDepthwise:
+    """The kernels of depthwise convolutions, likewise."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def convolve(self, x, weights, bias, stride, padding, size):
+        self.calls["depthwise"] += 1
+        biases = [None] * len(x) if bias is None else bias
+        each = zip(x, weights.unsqueeze(2), biases, strict=True)
+        found = [conv2d(*one, stride, padding, groups=x.shape[2]) for one in each]
+        assert found[0].shape[2:] == size
+        return torch.stack(found)
+
+    def images_of(self, slopes, weights, stride, padding, size):
+        self.calls["depthwise, images"] += 1
+        shape, how = (*slopes.shape[1:3], *size), (stride, padding, 1, slopes.shape[2])
+        each = zip(weights.unsqueeze(2), slopes, strict=True)
+        return torch.stack([conv2d_input(shape, a, b, *how) for a, b in each])
+
+    def weights_of(self, x, slopes, sides, stride, padding):
+        self.calls["depthwise, weights"] += 1
+        shape, how = (x.shape[2], 1, *sides), (stride, padding, 1, x.shape[2])
+        each = zip(x, slopes, strict=True)
+        return torch.stack([conv2d_weight(a, shape, b, *how).squeeze(1) for a, b in each])
+
+
 class SlowBatches:
     """The kernels of batch normalisation, likewise."""
 
@@ -119,6 +146,7 @@ class SlowBatches:
 @pytest.fixture
 def kernels(monkeypatch):
     slow = Slow()
+    monkeypatch.setattr(package, "depthwise", SlowDepthwise(slow.calls), raising=False)
     monkeypatch.setattr(package, "batch_norm", SlowBatches(slow.calls), raising=False)
     monkeypatch.setattr(package, "convolution", slow, raising=False)
     monkeypatch.setattr(package, "normalisation", slow, raising=False)
@@ -144,6 +172,31 @@ class Strided(nn.Module):
         x = torch.tanh(self.second(torch.tanh(self.first(x))))
         x = self.bare(torch.tanh(self.norm(self.fourth(self.third(x)))))
         return self.head(self.fifth(x).flatten(1))
+
+
+class Deep(nn.Module):
+    """Depthwise convolutions, and two that have other groups or two filters for each channel."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3)
+        self.deep1 = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        self.deep2 = nn.Conv2d(4, 4, 2, stride=(1, 2), groups=4, bias=False)
+        self.twice, self.groups = nn.Conv2d(4, 8, 1, groups=4), nn.Conv2d(8, 4, 1, groups=2)
+        self.head = nn.Linear(24, 3)
+
+    def forward(self, x):
+        x = torch.tanh(self.deep2(torch.tanh(self.deep1(self.first(x)))))
+        return self.head(self.groups(torch.tanh(self.twice(x))).flatten(1))
+
+
+def test_depthwise_convolutions_run_on_kernels_of_their_own(kernels):
+    trainer = trainer_of(replace(images(), model=Deep), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    assert kernels.calls["depthwise, weights"] > kernels.calls["depthwise, images"] // 2 > 0
+    assert kernels.calls["depthwise"] == kernels.calls["convolve"]  # `first` and `groups`
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 
 class Residual(nn.Module):

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from fedpace.learn.many.stacks.function import in_stack
+from fedpace.learn.many.stacks.operators.depthwise import convolve_depthwise, fits
 
 
 def convolve(
@@ -24,18 +25,22 @@ def convolve(
 ) -> Tensor | None:
     """Compute torch.conv2d by our kernels, within vmap; None where they cannot do it."""
     down, right = _pair(stride)
-    even = down == right and _pair(dilation) == (1, 1)
-    # A channel that is a group of its own has too little for our kernels; torch has one for that.
-    if groups > 1 and weight.shape[1] == 1:
-        return None
     kinds = x.dtype in (torch.float32, torch.bfloat16)
-    if not (x.ndim == 4 and kinds and even) or isinstance(padding, str):
+    if not (x.ndim == 4 and kinds and _pair(dilation) == (1, 1)) or isinstance(padding, str):
+        return None
+    deep = fits(x, weight, groups)
+    # Another channel that is a group of its own has too little for our kernels; torch has one for that.
+    if not deep and (down != right or (groups > 1 and weight.shape[1] == 1)):
         return None
     if torch.is_autocast_enabled("cuda"):
         kind = torch.get_autocast_dtype("cuda")
         x, weight, bias = x.to(kind), weight.to(kind), None if bias is None else bias.to(kind)
-    exact = torch.get_float32_matmul_precision() == "highest"
-    found: Tensor = _of_one(x, weight, bias, groups, down, _pair(padding), exact)
+    found: Tensor
+    if deep:
+        found = convolve_depthwise(x, weight, bias, (down, right), _pair(padding))
+    else:
+        exact = torch.get_float32_matmul_precision() == "highest"
+        found = _of_one(x, weight, bias, groups, down, _pair(padding), exact)
     return found
 
 

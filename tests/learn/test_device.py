@@ -1,12 +1,21 @@
 """Where clients train. What needs a GPU is in test_cuda.py."""
 
 import pickle
+import threading
 
 import pytest
 import torch
 
 from fedpace.core.errors import ConfigError
-from fedpace.learn.device import at_work, default_precision, drawing, open_device, settle_precision
+from fedpace.learn import device
+from fedpace.learn.device import (
+    DeviceStart,
+    at_work,
+    default_precision,
+    drawing,
+    open_device,
+    settle_precision,
+)
 from fedpace.learn.server.evaluate import Evaluator
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import task
@@ -29,6 +38,30 @@ def test_an_unknown_device_is_refused_with_the_known_ones(gpus, name):
     gpus(1)
     with pytest.raises(ConfigError, match="use cpu, cuda or cuda:N"):
         open_device(name)
+
+
+def test_a_device_is_started_beside_other_work_and_says_later_what_went_wrong(gpus, monkeypatch):
+    gpus(1)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def start(name):
+        begun.set()
+        go_on.wait(60)
+        raise RuntimeError(f"{name} is broken")
+
+    monkeypatch.setattr(device, "start_device", start)
+    started = DeviceStart("cuda")
+    assert begun.wait(60)
+    go_on.set()
+    with pytest.raises(RuntimeError, match="cuda is broken"):
+        started.wait()
+    started.join()
+    with pytest.raises(ConfigError, match="GPUs are numbered 0 to 0"):
+        DeviceStart("cuda:1")
+
+
+def test_a_cpu_is_always_there():
+    DeviceStart("cpu").wait()
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ until they are used; those of worker processes come back over the CPU.
 """
 
 import re
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import Literal
 
 import torch
@@ -49,6 +51,38 @@ def start_device(name: str) -> torch.device:
         torch.zeros(1, device=device)
         torch.cuda.synchronize(device)
     return device
+
+
+class DeviceStart:
+    """Starts a device, and what its kernels need, beside whatever is done until `wait` is called.
+
+    One that is not there is refused at once.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._device = open_device(name)
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._start, args=(name,), daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the device can compute; raises what went wrong."""
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def join(self) -> None:
+        """Wait until nothing is done here any more."""
+        self._thread.join()
+
+    def _start(self, name: str) -> None:
+        try:
+            start_device(name)
+            if self._device.type == "cuda":
+                with suppress(Exception):  # whoever needs it says so
+                    import_module("triton")
+        except Exception as error:
+            self._failure = error
 
 
 def default_precision(name: str) -> Literal["float32", "tf32"]:

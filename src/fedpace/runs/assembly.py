@@ -30,6 +30,7 @@ from fedpace.runs.folder import RunFolder
 from fedpace.sim.timing import TimingTask
 
 if TYPE_CHECKING:  # torch takes seconds to import, and may not be needed
+    from fedpace.learn.device import DeviceStart
     from fedpace.learn.tasks.task import Task
     from fedpace.runs.learning import Learning
 
@@ -60,7 +61,8 @@ class BuiltTasks:
 class RunRequest:
     """A run that is asked for. task: instead of the config's; folder: None: it stays in memory.
 
-    clock: is told the phases of its start; tasks: those of earlier runs of this process.
+    clock: is told the phases of its start; tasks: those of earlier runs of this process; started: the
+    device, where it is started beside the reading of data.
     """
 
     config: Config
@@ -72,6 +74,7 @@ class RunRequest:
     overwrite: bool = False
     clock: PhaseClock = field(default_factory=PhaseClock, compare=False)
     tasks: BuiltTasks = field(default_factory=BuiltTasks, compare=False)
+    started: "DeviceStart | None" = field(default=None, compare=False)
 
     def find_task(self) -> "Task | TimingTask":
         if self.task is not None:
@@ -140,8 +143,9 @@ class Assembly:
     @classmethod
     def simulated(cls, request: RunRequest, stack: ExitStack) -> Self:
         """For virtual time. stack: whatever the run must leave behind as it was is put there."""
+        task = request.find_task()
         request = request.settled()
-        plan, task = request.plan, request.find_task()
+        plan = request.plan
         config = _with_clients(request.config, task)
         request = replace(request, config=config)
         kind, settings = configs.plugin("fleets", dict(config.fleet), "fleet", config.folder)
@@ -165,6 +169,9 @@ class Assembly:
             with request.clock.phase("partition"):
                 task, samples, stream = sides.divide(task, config, fleet.sample_s)
             timed = request.earlier_profile()
+            if request.started is not None:
+                with request.clock.phase("device"):
+                    request.started.wait()
             learning = sides.Learning(task, config, plan, request.device, timed, stream, request.clock)
             model = learning.profile
         if learning is None or config.timing_only:

@@ -143,11 +143,13 @@ def simulate_run(
     request = RunRequest(*plans, folder, task, device, resume, overwrite, clock, tasks or BuiltTasks())
     if device != "cpu":
         with importing(clock):
-            from fedpace.learn.device import start_device
+            from fedpace.learn.device import DeviceStart
         with clock.phase("device"):
-            start_device(device)
+            request = replace(request, started=DeviceStart(device))
     tracking = LiveTracking(plans[0], None if folder is None else folder.path)
     with ExitStack() as stack:
+        if request.started is not None:
+            stack.callback(request.started.join)
         assembly = Assembly.simulated(request, stack)
         trainers = _Workers(workers, executor == "ray", stack, clock, room)
         if folder is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from benchmarks.architectures import speech
 from benchmarks.gpu import architectures, collect, needs, parts, rates, runs
+from benchmarks.gpu.__main__ import main, show
 from benchmarks.gpu.agreement import same
 from benchmarks.gpu.parts import BY_NAME_ONLY, PARTS, Part, Row
 
@@ -123,3 +124,11 @@ def test_what_is_missing_is_named_in_one_line(tmp_path, monkeypatch):
     assert needs.missing(("needs_more",)) == ["no_such_module"]
     with pytest.raises(SystemExit, match="there is no part 'nothing'; known are same,"):
         parts.part_of("nothing")
+    with pytest.raises(SystemExit, match="there is no rate of 'resnet'; models are mnist-cnn"):
+        next(rates.rate("resnet", "stacked", "tf32"))
+    monkeypatch.setitem(rates.SAMPLES, "mlp", 4)
+    with pytest.raises(SystemExit, match=r"rate: .*precision"):
+        show(parts.part_of("rate"), ["mlp", "stacked", "tf33"], None)
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=r"gpu.json cannot be written \(.*\); name another"):
+        main(["--cpu", "--out", str(tmp_path / "file" / "gpu.json"), "same"])

@@ -155,7 +155,8 @@ def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, metavar="FILE", help="write what became of them as JSON")
     parser.add_argument("--within", type=float, default=240, metavar="S", help="seconds for all of it")
-    parser.add_argument("--jobs", type=int, default=4, help="processes that share the GPU")
+    usual = min(4, os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=usual, help="processes that share the GPU")
     parser.add_argument("--cpu", action="store_true", help="try it out without a GPU: all are skipped")
     asked = parser.parse_args(words)
     if asked.jobs < 1:

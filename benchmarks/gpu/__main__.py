@@ -42,21 +42,30 @@ def main(words: list[str]) -> None:
     from benchmarks.gpu.collect import collect, table
 
     parts = [part_of(name) for name in asked.part] or PARTS
-    found = collect(parts, asked.within, asked.out)
+    try:
+        found = collect(parts, asked.within, asked.out)
+    except OSError as error:
+        raise SystemExit(f"{asked.out} cannot be written ({error.strerror}); name another") from error
     print(f"\n{table(found)}\ntook {found['took_s']:.0f} s")
     if asked.out is not None:
         print(f"written: {asked.out}")
-    if not found["figures"]:
-        raise SystemExit("nothing was measured")
+    failed = [one["part"] for one in found["not_run"] if one["why"].startswith("failed")]
+    if failed or not found["figures"]:
+        raise SystemExit(f"failed: {', '.join(failed)}" if failed else "nothing was measured")
 
 
 def show(part: Part, words: list[str], rows: Path | None) -> None:
     """Run a part here, and say each row as it comes. rows: a file to which they are added as JSON."""
-    for row in part.rows(*words):
-        print(f"      {row}", flush=True)
-        if rows is not None:
-            with rows.open("a") as file:
-                file.write(json.dumps(row.plain()) + "\n")
+    from fedpace.core.errors import FedpaceError
+
+    try:
+        for row in part.rows(*words):
+            print(f"      {row}", flush=True)
+            if rows is not None:
+                with rows.open("a") as file:
+                    file.write(json.dumps(row.plain()) + "\n")
+    except FedpaceError as error:
+        raise SystemExit(f"{part.name}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ def collect(parts: Sequence[Part], within_s: float, out: Path | None) -> dict[st
         "figures": [],
         "not_run": [{"part": one.name, "why": "not begun"} for one in parts],
     }
+    if out is not None:
+        write(out, found)  # what cannot be written is told before anything is measured
     for part in parts:
         spent = time.monotonic() - began
         left = within_s - spent

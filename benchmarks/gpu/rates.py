@@ -47,9 +47,16 @@ def rates(model: str, *precisions: Precision) -> Iterator[Row]:
         yield from rate(model, "stacked", one)
 
 
+def samples_of(model: str) -> int:
+    """Samples of a client."""
+    if model not in SAMPLES:
+        raise SystemExit(f"there is no rate of {model!r}; models are {', '.join(SAMPLES)}")
+    return SAMPLES[model]
+
+
 def rate(model: str, method: str, precision: Precision, samples: int = 0) -> Iterator[Row]:
     """A synchronous run: the median of its rounds after the third."""
-    samples = samples or SAMPLES[model]
+    samples = samples or samples_of(model)
     rounds = 6 if method in ("one-by-one", "eager") else 20
     task = random_task(model, CLIENTS, samples)
     with changed(method):
@@ -71,7 +78,7 @@ def one_by_one(*models: str) -> Iterator[Row]:
 def fedbuff(*models: str) -> Iterator[Row]:
     """FedBuff with K = 10 and 64 clients at work, over the synchronous rate of the same run."""
     for model in models:
-        yield from fedbuff_over_sync(model, SAMPLES[model])
+        yield from fedbuff_over_sync(model, samples_of(model))
 
 
 def fedbuff_over_sync(

@@ -6,9 +6,14 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 import fedpace
+from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.ray_executor import RayExecutor
+from fedpace.learn.train.trainer import Trainer, TrainSettings
+from tests.learn.learning_toys import plain, task
+from tests.messages import make_job
 from tests.sim.test_resume import assert_same
 from tests.sim.test_together import config, made
 
@@ -19,8 +24,8 @@ QUICK = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
 
 
 @pytest.fixture
-def nodes():
-    """Two nodes of one core each; the second one, which may be killed, and Ray."""
+def nodes(request):
+    """Two nodes, the first of one core; the second, of `cores`, may be killed."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
@@ -36,7 +41,7 @@ def nodes():
         },
     )
     try:
-        second = cluster.add_node(num_cpus=1, object_store_memory=store)
+        second = cluster.add_node(num_cpus=request.param, object_store_memory=store)
         ray.init(address=cluster.address, log_to_driver=False)
         yield ray, cluster, second
     finally:
@@ -44,6 +49,7 @@ def nodes():
         cluster.shutdown()
 
 
+@pytest.mark.parametrize("nodes", [1], indirect=True)
 def test_a_run_goes_on_when_a_node_is_killed_and_ends_the_same(nodes, tmp_path, monkeypatch):
     ray, cluster, second = nodes
     orders, killed = [], []
@@ -70,3 +76,28 @@ def test_a_run_goes_on_when_a_node_is_killed_and_ends_the_same(nodes, tmp_path, 
     assert [node["Alive"] for node in ray.nodes()].count(True) == 1
     assert len([one for one in told if "a Ray worker was lost" in str(one.message)]) == 1
     assert_same(tmp_path / "one", tmp_path / "ray")
+
+
+def node_of(_):
+    import ray
+
+    return ray.get_runtime_context().get_node_id()
+
+
+@pytest.mark.parametrize("nodes", [4], indirect=True)
+def test_many_workers_that_are_lost_while_they_have_nothing_to_do_are_no_error(nodes):
+    """No job is given to one of them after the other."""
+    ray, cluster, second = nodes
+    trainer = Trainer(task(plain), TrainSettings(), 11)
+    jobs = [(make_job(number % 3, number, 2, 0, 4, 5), trainer.initial()) for number in range(8)]
+    with RayExecutor(trainer, 5) as workers:
+        ray.get([*workers._starting], timeout=240)
+        found = workers.train(jobs)
+        place = {actor: ray.get(actor.__ray_call__.remote(node_of)) for actor in workers._free}
+        workers._free.sort(key=lambda actor: place[actor] == second.node_id)  # those are asked first
+        cluster.remove_node(second, allow_graceful=False)
+        found += workers.train(jobs[:1])
+        assert len(workers._starting) == 4
+    expected = SerialExecutor(trainer).train(jobs)
+    for one, other in zip(found, [*expected, expected[0]], strict=True):
+        assert torch.equal(one.params, other.params)

@@ -65,6 +65,8 @@ class RayExecutor(InlineExecutor):
         self._kind = ray.remote(num_cpus=1, num_gpus=self._gpus)(_Actor)
         self._starting: dict[Any, Any] = {}
         """Workers that are not there yet, by what says that they are."""
+        self._vain = 0
+        """Workers in a row that were lost before they were there."""
         self._free: list[Any] = []
         self._busy: dict[Any, tuple[Any, _Chunk]] = {}
         try:
@@ -122,6 +124,13 @@ class RayExecutor(InlineExecutor):
         actor = self._kind.remote(self._packed)
         self._starting[actor.ready.remote()] = actor
 
+    def _replace(self, lost: Any) -> None:
+        """Start a worker in place of a lost one; idle ones may be gone, too, and must answer first."""
+        self._ray.kill(lost)
+        self._start_worker()
+        self._starting |= {actor.ready.remote(): actor for actor in self._free}
+        self._free = []
+
     def _send(self, actor: Any, chunk: _Chunk, jobs: Jobs, stored: dict[int, Any]) -> None:
         keys = list(dict.fromkeys(id(jobs[i][1]) for i in chunk.numbers))
         order = [(jobs[i][0], keys.index(id(jobs[i][1]))) for i in chunk.numbers]
@@ -154,8 +163,14 @@ class RayExecutor(InlineExecutor):
                     f"a Ray worker could not rebuild the task: {reason}; its machines need fedpace "
                     "and the module that defines the task"
                 ) from error
-            self._start_worker()
+            self._vain += 1
+            if self._vain > _TRIES * self._count:
+                raise FedpaceError(
+                    f"{self._vain} Ray workers were lost before they had trained: {_reason(error)}"
+                ) from error
+            self._replace(actor)
             return
+        self._vain = 0
         self._free.append(actor)
 
     def _taken(self, ready: Any, jobs: Jobs) -> tuple[_Chunk, list[Update] | None]:
@@ -180,8 +195,7 @@ class RayExecutor(InlineExecutor):
                 f"a Ray worker was lost, and {len(tasks)} tasks are trained again: {reason}",
                 stacklevel=2,
             )
-            self._ray.kill(actor)
-            self._start_worker()
+            self._replace(actor)
             return chunk, None
         self._free.append(actor)
         if isinstance(answer, Exception):

@@ -15,7 +15,7 @@ def model():
 
 
 task = fedpace.Task(model, (inputs[:4000], targets[:4000]), (inputs[4000:], targets[4000:]))
-config = {"clients": 20, "partition": {"alpha": 1.0}, "train": {"lr": 0.1}, "stop": {"hours": 0.4}}
+config = {"clients": 20, "partition": {"alpha": 1.0}, "train": {"lr": 0.1}, "stop": {"hours": 0.5}}
 for policy in ("timelyfl", "fedbuff", "sync"):
     result = fedpace.simulate(config, task=task, policy=policy)
     first = result.time_to(0.8)

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from itertools import filterfalse
 
 import pytest
 
@@ -215,14 +216,10 @@ def bytes_held():
 
     def count():
         gc.collect()
-        total, seen = 0, set()
-        for one in (*gc.get_objects(), *older):
-            total += sys.getsizeof(one)
-            for atom in gc.get_referents(one):
-                if not gc.is_tracked(atom) and id(atom) not in seen:
-                    seen.add(id(atom))
-                    total += sys.getsizeof(atom)
-        return total
+        held = [*gc.get_objects(), *older]
+        atoms = list(filterfalse(gc.is_tracked, gc.get_referents(*held)))
+        once = dict(zip(map(id, atoms), atoms, strict=True))
+        return sum(map(sys.getsizeof, held)) + sum(map(sys.getsizeof, once.values()))
 
     return count
 

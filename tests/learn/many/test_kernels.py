@@ -14,6 +14,7 @@ from fedpace.learn.many.stacks.custom_kernels import usable
 from fedpace.learn.many.stacks.normalisation import StackedNormalisation as Normalisations
 from fedpace.learn.many.stacks.operators.batch_norm_kernels import NormalisedBatches
 from fedpace.learn.many.stacks.operators.depthwise import StackedDepthwise
+from fedpace.learn.many.stacks.operators.gru import GruRecurrence
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -267,6 +268,25 @@ def test_a_client_is_normalised_to_the_same_bits_whoever_is_beside_it():
         found = NormalisedBatches.apply(*given, running, *how)
         assert torch.equal(found[1:], NormalisedBatches.apply(*(one[1:] for one in given), alone, *how))
         assert torch.equal(running[1][1:], alone[1])
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize(("samples", "width"), [(3, 5), (16, 64)])
+def test_steps_of_a_gru_are_those_without_kernels(samples, width, axis, biased):
+    draw = torch.Generator().manual_seed(0)
+    steps = (4, samples) if axis == 1 else (samples, 4)
+    sizes = (*steps, 3 * width), (samples, width), (3 * width, width), (3 * width,)
+    given = [
+        torch.randn((2, *size), generator=draw).to(DEVICE).mul_(0.3).requires_grad_() for size in sizes
+    ]
+    given = given if biased else given[:3]
+    plain = [one.detach().double().requires_grad_() for one in given]
+    outputs = GruRecurrence.apply(*plain[:3], plain[3] if biased else None, axis, False)
+    slopes = torch.randn(outputs.shape, generator=draw).to(DEVICE)
+    expected = with_gradients(outputs, plain, slopes.double())
+    found = GruRecurrence.apply(*given[:3], given[3] if biased else None, axis, True)
+    assert away(with_gradients(found, given, slopes), expected) < 1e-5
 
 
 @pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")

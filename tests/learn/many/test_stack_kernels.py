@@ -15,6 +15,7 @@ from fedpace.learn.many.stacks import plan as stack_plan
 from fedpace.learn.many.stacks.custom_kernels import StackKernels, usable
 from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU
+from tests.learn.many.architectures import TASKS as ARCHITECTURES
 from tests.learn.many.test_stack_replay import distance, every_depth, trainer_of
 from tests.learn.many.test_stacked import images
 
@@ -143,9 +144,30 @@ class SlowBatches:
         return found, of_factors, of_shifts, None if more is None else slopes
 
 
+class SlowGru:
+    """The kernels of a GRU's steps, likewise."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def forward(self, product, added, state, gate, new, out):
+        self.calls["gru"] += 1
+        (reset, update, last), (one, two, three) = added.chunk(3, -1), product.chunk(3, -1)
+        gate.copy_(torch.cat([reset + 2 * one, update + 2 * two], -1).sigmoid())
+        reset, update = gate.chunk(2, -1)
+        new.copy_(torch.tanh(last + reset * three))
+        out.copy_(new + update * (state - new))
+
+    def backward(self, factors, slopes, update, back):
+        self.calls["gru, slopes"] += 1
+        factors.mul_(slopes.unsqueeze(-2))
+        back.add_(slopes * update)
+
+
 @pytest.fixture
 def kernels(monkeypatch):
     slow = Slow()
+    monkeypatch.setattr(package, "gru", SlowGru(slow.calls), raising=False)
     monkeypatch.setattr(package, "depthwise", SlowDepthwise(slow.calls), raising=False)
     monkeypatch.setattr(package, "batch_norm", SlowBatches(slow.calls), raising=False)
     monkeypatch.setattr(package, "convolution", slow, raising=False)
@@ -252,6 +274,14 @@ def test_updates_are_those_of_training_one_by_one(kernels, model):
     work = every_depth(trainer)
     found = StackedExecutor(trainer).train(work)
     assert all(kernels.calls[name] for name in ("convolve", "weights_of", "normalise", "slopes_of"))
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
+def test_steps_of_a_gru_run_on_kernels_of_their_own(kernels):
+    trainer = trainer_of(ARCHITECTURES["gru of two layers"](), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    assert 0 < kernels.calls["gru, slopes"] <= kernels.calls["gru"]
     assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 

@@ -14,9 +14,16 @@ from torch.overrides import TorchFunctionMode
 from fedpace.learn.device import at_work
 from fedpace.learn.many.stacks import convolutions as stack_convolutions
 from fedpace.learn.many.stacks import normalisation as stack_normalisation
+from fedpace.learn.many.stacks.function import by_kernels
 from fedpace.learn.model.normalised import group_norm_relu
 
-_OURS: dict[Any, Callable[..., Tensor | None]] = {
+
+def _known(tensor: Tensor) -> bool:
+    return tensor.dtype in (torch.float32, torch.bfloat16)
+
+
+_OURS: dict[Any, Callable[..., Tensor | bool | None]] = {
+    by_kernels: _known,
     torch.conv2d: stack_convolutions.convolve,
     group_norm: stack_normalisation.normalise,
     group_norm_relu: stack_normalisation.normalise_for_relu,
@@ -25,7 +32,7 @@ _OURS: dict[Any, Callable[..., Tensor | None]] = {
 
 
 class StackKernels(TorchFunctionMode):
-    """A mode in which convolutions and group normalisation within vmap run on our kernels."""
+    """A mode in which convolutions, group norms and steps of GRUs within vmap run on our kernels."""
 
     def __torch_function__(
         self,

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.overrides import handle_torch_function, has_torch_function
 
 
 def in_stack(together: Callable[..., Any], tensors: int) -> Callable[..., Any]:
@@ -51,6 +52,13 @@ def cast(*tensors: Tensor | None) -> tuple[Any, ...]:
         return tensors
     kind = torch.get_autocast_dtype("cuda")
     return tuple(None if one is None else one.to(kind) for one in tensors)
+
+
+def by_kernels(tensor: Tensor) -> bool:
+    """Say whether kernels of our own compute what follows; the mode of a GPU's stacks says so."""
+    if has_torch_function((tensor,)):
+        return bool(handle_torch_function(by_kernels, (tensor,), tensor))
+    return False
 
 
 def _in_front(tensor: Tensor | None, at: int | None, clients: int) -> Tensor | None:

@@ -20,14 +20,23 @@ class GruRecurrence(Function):
     """States after each step, [clients, steps, samples, width] or with samples before steps.
 
     given: products with the inputs, likewise, gates in torch's order r, z, n; axis: that of the steps;
-    start: [clients, samples, width]; weights: [clients, 3 width, width]; bias: [clients, 3 width].
+    start: [clients, samples, width]; weights: [clients, 3 width, width]; bias: [clients, 3 width];
+    kernels: compute with ours.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, given: Tensor, start: Tensor, weights: Tensor, bias: Tensor | None, axis: int
+        ctx: Any,
+        given: Tensor,
+        start: Tensor,
+        weights: Tensor,
+        bias: Tensor | None,
+        axis: int,
+        kernels: bool,
     ) -> Tensor:
-        width = start.shape[-1]
+        width, start = start.shape[-1], start.contiguous()
+        gru = _kernels() if kernels else None
+        given = given if gru is None else given.contiguous()
         inside = slice(0, 2 * width)
         turned = weights.transpose(1, 2).contiguous()
         turned[..., inside] *= 0.5
@@ -45,19 +54,23 @@ class GruRecurrence(Function):
                 torch.bmm(state, turned, out=product)
             else:
                 torch.baddbmm(shift, state, turned, out=product)
-            torch.add(product[..., inside], added[..., inside], alpha=0.5, out=gate).tanh_()
-            torch.add(half, gate, alpha=0.5, out=gate)
-            reset, update = gate.chunk(2, -1)
-            torch.addcmul(added[..., 2 * width :], reset, product[..., 2 * width :], out=new).tanh_()
-            torch.lerp(new, state, update, out=out)
+            if gru is not None:
+                gru.forward(product, added, state, gate, new, out)
+            else:
+                torch.add(product[..., inside], added[..., inside], alpha=0.5, out=gate).tanh_()
+                torch.add(half, gate, alpha=0.5, out=gate)
+                reset, update = gate.chunk(2, -1)
+                last = added[..., 2 * width :], reset, product[..., 2 * width :]
+                torch.addcmul(*last, out=new).tanh_()
+                torch.lerp(new, state, update, out=out)
             state = out
         ctx.save_for_backward(start, weights, gates, news, products[..., 2 * width :], found)
-        ctx.how = axis, bias is not None
+        ctx.how = axis, bias is not None, gru
         return found
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
-        (start, weights, gates, news, product, found), (axis, biased) = ctx.saved_tensors, ctx.how
+        (start, weights, gates, news, product, found), (axis, biased, gru) = ctx.saved_tensors, ctx.how
         gates, news, product = (one.movedim(0, axis) for one in (gates, news, product))
         resets, updates = gates.chunk(2, -1)
         before = earlier(start, found, axis)
@@ -72,13 +85,23 @@ class GruRecurrence(Function):
         each = (one.unbind(axis) for one in (updates, flow, flows))
         below = (first, *slopes[:-1])
         for back, here, update, factors, rows in reversed([*zip(below, slopes, *each, strict=True)]):
-            factors.mul_(here.unsqueeze(-2))
-            back.addcmul_(here, update).baddbmm_(rows, weights)
+            if gru is not None:
+                gru.backward(factors, here, update, back)
+            else:
+                factors.mul_(here.unsqueeze(-2))
+                back.addcmul_(here, update)
+            back.baddbmm_(rows, weights)
         rows = flows.flatten(1, 2)
         of_weights = torch.bmm(rows.transpose(1, 2), before.flatten(1, 2))
         of_bias = rows.sum(1) if biased else None
         torch.mul(slopes.movedim(0, axis), inner, out=flow[..., 2, :])
-        return flows, first, of_weights, of_bias, None
+        return flows, first, of_weights, of_bias, None, None
+
+
+def _kernels() -> Any:
+    from fedpace.learn.many.kernels import gru
+
+    return gru
 
 
 def earlier(start: Tensor, found: Tensor, axis: int) -> Tensor:

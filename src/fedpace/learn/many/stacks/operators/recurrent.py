@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedpace.learn.many.stacks.function import cast, in_stack
+from fedpace.learn.many.stacks.function import by_kernels, cast, in_stack
 from fedpace.learn.many.stacks.operators.dense import linear, stacked_linear
 from fedpace.learn.many.stacks.operators.gru import GruRecurrence
 from fedpace.learn.many.stacks.operators.lstm import LstmRecurrence, halved
@@ -54,7 +54,8 @@ def run_layers(
         each += [None] * (2 * _A_DIRECTION - len(each))
         rows = slice(layer * directions, (layer + 1) * directions)
         first = [one[rows] for one in starts] + [None] * (2 - len(starts))
-        x, *last = _of_one(*cast(x, *first, *each), kind, batch_first)
+        tensors = cast(x, *first, *each)
+        x, *last = _of_one(*tensors, kind, batch_first, by_kernels(tensors[0]))
         lasts.append(tuple(last))
     ends = tuple(torch.cat(one) for one in zip(*lasts, strict=True))
     return (x, *ends)
@@ -66,7 +67,7 @@ def _layer(x: Tensor, start: Tensor, cell: Tensor | None, *weights_and_kind: Any
     x: [clients, steps, samples, inputs], or samples before steps. Gives the outputs likewise, and the
     last states (and cells), [clients, directions, samples, width].
     """
-    *weights, kind, batch_first = weights_and_kind
+    *weights, kind, batch_first, kernels = weights_and_kind
     ways = [weights[:_A_DIRECTION], weights[_A_DIRECTION:]]
     ways = [one for one in ways if one[0] is not None]
     axis, several = 2 if batch_first else 1, len(ways) == 2
@@ -82,7 +83,7 @@ def _layer(x: Tensor, start: Tensor, cell: Tensor | None, *weights_and_kind: Any
         one[0] if one[0] is None or not several else torch.cat(one)
         for one in zip(*((way[1], way[3]) for way in prepared), strict=True)
     )
-    found, *cells = _RECURRENCES[kind](inputs, state, memory, inner, bias, axis)
+    found, *cells = _RECURRENCES[kind](inputs, state, memory, inner, bias, axis, kernels)
     split = found.chunk(len(ways))
     out = torch.cat([split[0], split[1].flip(axis)], -1) if several else found
     last = found.select(axis, found.shape[axis] - 1)
@@ -99,13 +100,13 @@ def _halved(way: Sequence[Any]) -> list[Any]:
 
 
 def _gru(
-    x: Tensor, state: Tensor, _: None, weights: Tensor, bias: Tensor | None, axis: int
+    x: Tensor, state: Tensor, _: None, weights: Tensor, bias: Tensor | None, axis: int, kernels: bool
 ) -> tuple[Tensor]:
-    return (GruRecurrence.apply(x, state, weights, bias, axis),)  # type: ignore[no-untyped-call]
+    return (GruRecurrence.apply(x, state, weights, bias, axis, kernels),)  # type: ignore[no-untyped-call]
 
 
 def _lstm(
-    x: Tensor, state: Tensor, cell: Tensor, weights: Tensor, _: None, axis: int
+    x: Tensor, state: Tensor, cell: Tensor, weights: Tensor, _: None, axis: int, kernels: bool
 ) -> tuple[Tensor, Tensor]:
     found: tuple[Tensor, Tensor] = LstmRecurrence.apply(x, state, cell, weights, axis)  # type: ignore[no-untyped-call]
     return found
@@ -119,6 +120,7 @@ def _simple(
     weights: Tensor,
     bias: Tensor | None,
     axis: int,
+    kernels: bool,
 ) -> tuple[Tensor]:
     turned, states = weights.transpose(1, 2), []
     if bias is not None:

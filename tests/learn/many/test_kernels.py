@@ -144,7 +144,7 @@ def test_outputs_and_gradients_are_those_of_a_depthwise_convolution(shape, dtype
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
-    ("channels", "groups", "places"), [(6, 2, 25), (16, 8, 1024), (5, 5, 1), (3, 1, 49)]
+    ("channels", "groups", "places"), [(6, 2, 25), (16, 8, 1024), (5, 5, 1), (3, 1, 49), (200, 1, 1)]
 )
 @pytest.mark.parametrize("then", ["", "relu", "relu of more"])
 def test_outputs_and_gradients_are_those_of_group_normalisation(channels, groups, places, dtype, then):

@@ -285,6 +285,14 @@ def test_steps_of_a_gru_run_on_kernels_of_their_own(kernels):
     assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 
+def test_rows_are_normalised_as_groups_are(kernels):
+    trainer = trainer_of(ARCHITECTURES["encoder"](), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    assert 0 < kernels.calls["slopes_of"] <= kernels.calls["normalise"]
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
 def test_weights_that_all_clients_share_are_taken_too(kernels):
     x, weights, bias = torch.rand(3, 2, 1, 8, 8), torch.rand(4, 1, 3, 3), torch.rand(4)
     with StackKernels():

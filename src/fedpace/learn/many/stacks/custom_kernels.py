@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import group_norm
+from torch.nn.functional import group_norm, layer_norm
 from torch.overrides import TorchFunctionMode
 
 from fedpace.learn.device import at_work
@@ -26,13 +26,14 @@ _OURS: dict[Any, Callable[..., Tensor | bool | None]] = {
     by_kernels: _known,
     torch.conv2d: stack_convolutions.convolve,
     group_norm: stack_normalisation.normalise,
+    layer_norm: stack_normalisation.normalise_rows,
     group_norm_relu: stack_normalisation.normalise_for_relu,
 }
 """Instead of which functions."""
 
 
 class StackKernels(TorchFunctionMode):
-    """A mode in which convolutions, group norms and steps of GRUs within vmap run on our kernels."""
+    """A mode in which convolutions, norms and steps of GRUs within vmap run on our kernels."""
 
     def __torch_function__(
         self,

@@ -1,9 +1,10 @@
-"""Group normalisation in a stack, where every client has factors and shifts of its own.
+"""Group and layer normalisation in a stack, where every client has factors and shifts of its own.
 
 torch normalises, multiplies and adds one after the other, and reads and writes all images each time.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,6 +40,22 @@ def normalise_for_relu(
     if more is not None and (more.dtype != torch.float32 or more.shape != x.shape):
         return None
     return _computed(x, num_groups, weight, bias, eps, True, more)
+
+
+def normalise_rows(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor | None:
+    """Compute torch's layer_norm likewise: a row is a sample with one group of channels."""
+    shape = tuple(normalized_shape)
+    if weight is None or bias is None or not shape or tuple(x.shape[-len(shape) :]) != shape:
+        return None
+    rows = x.reshape(-1, math.prod(shape), 1)
+    found = _computed(rows, 1, weight.flatten(), bias.flatten(), eps, False, None)
+    return None if found is None else found.view(x.shape)
 
 
 def _computed(

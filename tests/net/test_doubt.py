@@ -30,7 +30,7 @@ class Members:
     async def take_part(self, site, folders):
         async def one(folder):
             keys = ClientKeys.open(folder)
-            client = Client(site.address, keys.name, Sleeper(0.005), keys)
+            client = Client(site.address, keys.name, Sleeper(0.02), keys)
             try:
                 self.ended[keys.name] = await client.take_part()
             except Refusal as error:

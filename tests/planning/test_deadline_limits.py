@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedpace.core.errors import ConfigError
@@ -29,7 +29,6 @@ def test_with_a_smallest_rate_the_solver_is_as_good_as_trust_constr():
     assert held >= 5  # rounds that wanted less
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 30), st.floats(0.2, 1))
 def test_no_round_of_any_plan_goes_below_the_smallest_rate(seed, rounds, part):
     problem, budget = with_a_floor(np.random.default_rng(seed), rounds)

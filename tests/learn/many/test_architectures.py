@@ -29,7 +29,7 @@ def trainer_of(task, device="cpu", **settings):
     return Trainer(task, TrainSettings(**{"lr": 0.05, "batch_size": 5, **settings}), 7, device)
 
 
-def several_depths(trainer, count=3):
+def several_depths(trainer, count=2):
     """Jobs of three depths, with and without full steps before, from weights of three versions."""
     first, full = trainer.initial(), trainer.layout.depth
     depths = (full, -(-full // 2), 1)

@@ -175,7 +175,7 @@ OPTIMISERS = [
     ("model", "depth", "full_steps"),
     [
         (plain, 4, 0),
-        (plain, 2, 0),
+        pytest.param(plain, 2, 0, marks=pytest.mark.nightly),
         (plain, 2, 3),
         pytest.param(Precise, 4, 0, marks=pytest.mark.nightly),
         pytest.param(Precise, 2, 0, marks=pytest.mark.nightly),
@@ -196,7 +196,7 @@ def test_every_optimiser_gives_what_it_gives_one_by_one(model, depth, full_steps
     [plain, rectified, Swapped, Recurrent, Tied, Centred, images, svm],
     ids=lambda one: one.__name__,
 )
-@pytest.mark.parametrize("batch_size", [1, 5, 7, 64])
+@pytest.mark.parametrize("batch_size", [1, pytest.param(5, marks=pytest.mark.nightly), 7, 64])
 def test_every_model_gives_what_it_gives_one_by_one(made, batch_size):
     if made in (images, svm):
         trainer = trainer_of(made(), lr=0.02)
@@ -217,7 +217,7 @@ def words():
 
 
 @pytest.mark.parametrize("model", [plain, Swapped])
-@pytest.mark.parametrize("size", [1, 2, 3, 12, None])
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.nightly), 3, 12, None])
 def test_results_do_not_depend_on_what_is_trained_together(model, size):
     trainer = trainer_of(model, options={"momentum": 0.9})
     work = [*jobs(trainer), *jobs(trainer, 2, count=4), *jobs(trainer, 2, full_steps=1, count=4)]

@@ -318,7 +318,8 @@ def test_a_run_whose_time_is_over_ends_also_where_nothing_happens(build):
 
 
 def test_a_spool_that_fills_up_before_the_time_of_a_snapshot_is_emptied_by_one(build):
-    run = build("fedasync", 2, 25, QUICK | {"snapshot_every_s": 10_000.0}, wide=WIDE)
+    serve = QUICK | {"snapshot_every_s": 10_000.0, "most_bytes": 400_000}  # a dozen of them
+    run = build("fedasync", 2, 25, serve, wide=300)
     server = run.serve()
     run.clients(2, step_s=0.0)
     run.finished(server)

@@ -10,8 +10,5 @@ import fedpace.runs.comparison.compare
 import fedpace.runs.learning  # noqa: F401
 
 torch.set_num_threads(1)
-param = torch.nn.Parameter(torch.zeros(1))
-param.grad = torch.zeros(1)
-torch.optim.SGD([param], lr=0.1).step()  # imports half a compiler, as servers' optimisers do
 gc.collect()
 gc.freeze()  # a look for garbage in a child would copy every page that it touches

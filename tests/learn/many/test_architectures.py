@@ -32,16 +32,16 @@ def trainer_of(task, device="cpu", **settings):
 def several_depths(trainer, count=2):
     """Jobs of three depths, with and without full steps before, from weights of three versions."""
     first, full = trainer.initial(), trainer.layout.depth
-    depths = (full, -(-full // 2), 1)
+    half = -(-full // 2)
     olds = cycle(
         Weights(first.params * (1 - 0.1 * version), first.buffers + 0.1 * version, first.counters)
         for version in range(3)
     )
     found = []
-    for at, (depth, full) in enumerate((depth, full) for depth in depths for full in (0, 2)):
+    for at, (depth, before) in enumerate(((full, 0), (half, 0), (half, 2), (1, 2))):
         for number in range(count):
             client = (2 * number + at) % len(SIZES)
-            job = make_job(client, 10 * at + number, 3 + full + number, full, depth, 5)
+            job = make_job(client, 10 * at + number, 3 + before + number, before, depth, 5)
             found.append((job, next(olds)))
     return found
 

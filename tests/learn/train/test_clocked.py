@@ -7,6 +7,7 @@ from torch import nn
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train import clocked
+from fedpace.learn.train import optimiser as optimisers
 from fedpace.learn.train.profile import profile
 from tests.learn.learning_toys import plain
 
@@ -65,6 +66,7 @@ def test_the_clock_sees_the_optimiser_that_trains(monkeypatch, kind):
     layout = Layout.trace(model, inputs)
     before = layout.read(model)
     optimiser = getattr(torch.optim, kind)
+    monkeypatch.setattr(optimisers, "without_compiler", lambda name: getattr(torch.optim, name))
     monkeypatch.setattr(optimiser, "step", lambda self: seen.append(self))
     settings = TrainSettings(optimiser=kind)
     profile(model, layout, inputs, targets, nn.functional.cross_entropy, "clock", (), settings)

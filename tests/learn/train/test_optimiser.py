@@ -11,7 +11,8 @@ from fedpace.learn.train.optimiser import client_optimiser
 
 CODE = """
 import sys, torch
-from fedpace.learn.settings import TrainSettings
+from fedpace.learn.server.optimisers import make_optimiser
+from fedpace.learn.settings import ServerSettings, TrainSettings
 from fedpace.learn.train.optimiser import check_optimiser, client_optimiser
 from fedpace.learn.train.profile import _Counter
 for name in ("SGD", "Adam", "AdamW"):
@@ -22,6 +23,12 @@ for name in ("SGD", "Adam", "AdamW"):
     optimiser = client_optimiser(settings, [param], 0.1)
     optimiser.step()
     optimiser.zero_grad()
+for name in ("fedavg", "fedavgm", "fedadam", "fedadam-paper", "fedyogi", "fedadagrad"):
+    param = torch.nn.Parameter(torch.ones(2))
+    param.grad = torch.ones(2)
+    optimiser = make_optimiser(ServerSettings(optimiser=name), [param])
+    optimiser.step()
+    optimiser.load_state_dict(optimiser.state_dict())
 with _Counter(1) as counter:
     torch.ones(2) @ torch.ones(2)
 print("torch._dynamo" in sys.modules, counter.counts[0] > 0)

@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adagrad, Adam, Optimizer
+from torch.optim import Optimizer
 
 from fedpace.learn.settings import ServerSettings
+from fedpace.learn.train.optimiser import skip_compiler, without_compiler
 
 SecondMoment = Callable[[Tensor, Tensor, float], object]
 """Changes v in place, given g^2 and beta2."""
@@ -41,6 +42,7 @@ class AdaptiveOptimiser(Optimizer):
         self, params: Sequence[nn.Parameter], second: SecondMoment, settings: ServerSettings
     ) -> None:
         s = settings
+        skip_compiler()
         super().__init__(params, {"lr": s.lr, "beta1": s.beta1, "beta2": s.beta2, "tau": s.tau})
         self._second = second
 
@@ -67,16 +69,17 @@ def make_optimiser(settings: ServerSettings, params: Sequence[nn.Parameter]) -> 
     s = settings
     match s.optimiser:
         case "fedavg":
-            return SGD(params, lr=s.lr)  # lr 1: exactly w + delta
+            return without_compiler("SGD")(params, lr=s.lr)  # lr 1: exactly w + delta
         case "fedavgm":
-            return SGD(params, lr=s.lr, momentum=s.momentum)
+            return without_compiler("SGD")(params, lr=s.lr, momentum=s.momentum)
         case "fedadam":
             # Differs: not the paper's form, but what users of torch.optim know and have tuned for.
-            return Adam(params, lr=s.lr, betas=(s.beta1, s.beta2), eps=s.tau)
+            return without_compiler("Adam")(params, lr=s.lr, betas=(s.beta1, s.beta2), eps=s.tau)
         case "fedadam-paper":
             return AdaptiveOptimiser(params, average_squares, s)
         case "fedyogi":
             return AdaptiveOptimiser(params, step_to_square, s)
         case "fedadagrad":
             # beta1 = 0, as in the paper's experiments with Adagrad.
-            return Adagrad(params, lr=s.lr, initial_accumulator_value=s.tau**2, eps=s.tau)
+            first = {"initial_accumulator_value": s.tau**2}
+            return without_compiler("Adagrad")(params, lr=s.lr, eps=s.tau, **first)

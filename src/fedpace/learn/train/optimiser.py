@@ -19,11 +19,11 @@ def client_optimiser(
 
     lr: that of the settings, as it has decayed by the round.
     """
-    return _without_compiler(settings.optimiser)(params, lr=lr, **settings.options)
+    return without_compiler(settings.optimiser)(params, lr=lr, **settings.options)
 
 
 @cache
-def _without_compiler(name: str) -> Callable[..., Optimizer]:
+def without_compiler(name: str) -> Callable[..., Optimizer]:
     """An optimiser of torch.optim whose steps do not import torch's compiler.
 
     Making and stepping one tells the compiler, if it is at work, to look away. It never is here, but
@@ -34,10 +34,7 @@ def _without_compiler(name: str) -> Callable[..., Optimizer]:
     plain: Any = getattr(kind.step, "__wrapped__", None)
     if getattr(plain, "__name__", "") != "step":
         return kind
-    for method in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
-        inner: Any = getattr(getattr(Optimizer, method), "__wrapped__", None)
-        if inner is not None and not hasattr(inner, "__dynamo_disable"):
-            inner.__dynamo_disable = inner
+    skip_compiler()
     while hasattr(plain, "__wrapped__"):  # below what profilers have put around it
         plain = plain.__wrapped__
 
@@ -46,6 +43,14 @@ def _without_compiler(name: str) -> Callable[..., Optimizer]:
             return plain(self, closure)
 
     return type(name, (kind,), {"step": step, "__module__": kind.__module__})
+
+
+def skip_compiler() -> None:
+    """Let what all optimisers have in common not import torch's compiler."""
+    for method in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
+        inner: Any = getattr(getattr(Optimizer, method), "__wrapped__", None)
+        if inner is not None and not hasattr(inner, "__dynamo_disable"):
+            inner.__dynamo_disable = inner
 
 
 def effort(settings: TrainSettings, steps: int) -> float:

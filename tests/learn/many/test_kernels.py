@@ -7,12 +7,13 @@ import os
 
 import pytest
 import torch
-from torch.nn.functional import batch_norm, conv2d, group_norm
+from torch.nn.functional import batch_norm, conv2d, cross_entropy, group_norm
 
 from fedpace.learn.many.stacks.convolutions import StackedConvolution as Convolutions
 from fedpace.learn.many.stacks.custom_kernels import usable
 from fedpace.learn.many.stacks.normalisation import StackedNormalisation as Normalisations
 from fedpace.learn.many.stacks.operators.batch_norm_kernels import NormalisedBatches
+from fedpace.learn.many.stacks.operators.cross_entropy import StackedCrossEntropy
 from fedpace.learn.many.stacks.operators.depthwise import StackedDepthwise
 from fedpace.learn.many.stacks.operators.gru import GruRecurrence
 
@@ -287,6 +288,23 @@ def test_steps_of_a_gru_are_those_without_kernels(samples, width, axis, biased):
     expected = with_gradients(outputs, plain, slopes.double())
     found = GruRecurrence.apply(*given[:3], given[3] if biased else None, axis, True)
     assert away(with_gradients(found, given, slopes), expected) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("classes", [300, 1024, 5060])
+def test_losses_and_gradients_are_those_of_cross_entropy(classes, dtype):
+    draw = torch.Generator().manual_seed(0)
+    scores = (30 * torch.randn(7, classes, generator=draw)).to(DEVICE, dtype).requires_grad_()
+    targets = torch.randint(0, classes, (7,), generator=draw).to(DEVICE)
+    targets[2] = -100
+    plain = scores.detach().double().requires_grad_()
+    slopes = torch.randn(7, generator=draw).to(DEVICE)
+    outputs = cross_entropy(plain, targets, reduction="none")
+    expected = with_gradients(outputs, [plain], slopes.double())
+    found = with_gradients(StackedCrossEntropy.apply(scores, targets, -100), [scores], slopes)
+    assert away(found[:1], expected[:1]) < 1e-6
+    assert away(found[1:], expected[1:]) < (1e-5 if dtype == torch.float32 else 1e-2)
+    assert [one.dtype for one in found] == [torch.float32, dtype]
 
 
 @pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")

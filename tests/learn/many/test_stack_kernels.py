@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import conv2d, group_norm
+from torch.nn.functional import conv2d, cross_entropy, group_norm
 from torch.nn.grad import conv2d_input, conv2d_weight
 
 from fedpace.learn.many import kernels as package
@@ -14,6 +14,7 @@ from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks import plan as stack_plan
 from fedpace.learn.many.stacks.custom_kernels import StackKernels, usable
 from fedpace.learn.many.stacks.stacked import StackedExecutor
+from fedpace.learn.metrics.loss import TokenLoss
 from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU
 from tests.learn.many.architectures import TASKS as ARCHITECTURES
 from tests.learn.many.test_stack_replay import distance, every_depth, trainer_of
@@ -164,10 +165,30 @@ class SlowGru:
         back.add_(slopes * update)
 
 
+class SlowLosses:
+    """The kernels of cross entropy, likewise."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def losses_of(self, scores, targets, ignored):
+        self.calls["losses"] += 1
+        found = cross_entropy(scores, targets, ignore_index=ignored, reduction="none")
+        return found, scores.logsumexp(1)
+
+    def slopes_of(self, scores, targets, sizes, slopes, ignored):
+        self.calls["losses, slopes"] += 1
+        rows = torch.arange(len(scores))
+        found = torch.exp(scores - sizes[:, None])
+        found[rows, targets.clamp(min=0)] -= 1
+        return found * (slopes * (targets != ignored))[:, None]
+
+
 @pytest.fixture
 def kernels(monkeypatch):
     slow = Slow()
     monkeypatch.setattr(package, "gru", SlowGru(slow.calls), raising=False)
+    monkeypatch.setattr(package, "cross_entropy", SlowLosses(slow.calls), raising=False)
     monkeypatch.setattr(package, "depthwise", SlowDepthwise(slow.calls), raising=False)
     monkeypatch.setattr(package, "batch_norm", SlowBatches(slow.calls), raising=False)
     monkeypatch.setattr(package, "convolution", slow, raising=False)
@@ -291,6 +312,19 @@ def test_rows_are_normalised_as_groups_are(kernels):
     found = StackedExecutor(trainer).train(work)
     assert 0 < kernels.calls["slopes_of"] <= kernels.calls["normalise"]
     assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, TokenLoss(ignore=0)])
+def test_losses_of_many_classes_run_on_kernels_of_their_own(kernels, loss):
+    def model():
+        return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(64, 300))
+
+    trainer = trainer_of(replace(images(), model=model, loss=loss), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    expected = SerialExecutor(trainer).train(work)
+    assert 0 < kernels.calls["losses, slopes"] <= kernels.calls["losses"]
+    assert 0 < distance(found, expected) < 1e-4
 
 
 def test_weights_that_all_clients_share_are_taken_too(kernels):

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import group_norm, layer_norm
+from torch.nn.functional import cross_entropy, group_norm, layer_norm
 from torch.overrides import TorchFunctionMode
 
 from fedpace.learn.device import at_work
 from fedpace.learn.many.stacks import convolutions as stack_convolutions
 from fedpace.learn.many.stacks import normalisation as stack_normalisation
 from fedpace.learn.many.stacks.function import by_kernels
+from fedpace.learn.many.stacks.operators.cross_entropy import lose
 from fedpace.learn.model.normalised import group_norm_relu
 
 
@@ -26,6 +27,7 @@ _OURS: dict[Any, Callable[..., Tensor | bool | None]] = {
     by_kernels: _known,
     torch.conv2d: stack_convolutions.convolve,
     group_norm: stack_normalisation.normalise,
+    cross_entropy: lose,
     layer_norm: stack_normalisation.normalise_rows,
     group_norm_relu: stack_normalisation.normalise_for_relu,
 }
@@ -33,7 +35,7 @@ _OURS: dict[Any, Callable[..., Tensor | bool | None]] = {
 
 
 class StackKernels(TorchFunctionMode):
-    """A mode in which convolutions, norms and steps of GRUs within vmap run on our kernels."""
+    """A mode in which convolutions, norms, losses and steps of GRUs within vmap run on our kernels."""
 
     def __torch_function__(
         self,

@@ -41,7 +41,7 @@ def test_a_line_names_the_longest_phase_first(time):
         time[0] += 1
     with clock.phase("profile"):
         time[0] += 2
-    assert "no first round" in clock.describe()
+    assert "no timings of a start" in clock.describe()
     clock.stop()
     assert clock.describe() == (
         "the first round was over 3.00 s after the command: profile 2.00, data 1.00"

@@ -1,5 +1,6 @@
 """The precision that holds in a run: as asked for, as it was begun, or by the device."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -59,6 +60,17 @@ def test_a_gpu_trains_in_tf32_unless_another_is_named(gpu):
 def test_a_run_goes_on_with_the_precision_that_it_was_begun_with(gpu, begun):
     assert settled("cuda", begun, resume=True) == "float32"
     assert settled("cuda", begun, resume=False) == "tf32"
+
+
+def test_a_run_of_before_there_was_a_choice_goes_on_in_float32(gpu, begun, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(begun, older)
+    journal = older / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"precision":"float32",', ""))
+    assert settled("cuda", older, resume=True) == "float32"
+    assert (
+        fedpace.simulate({**SMALL, "stop": {"rounds": 2}}, out=older, resume=True).summary.rounds == 2
+    )
 
 
 def test_another_precision_that_is_named_is_refused(begun):

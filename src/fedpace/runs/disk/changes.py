@@ -174,6 +174,7 @@ def _defaults(header: Header) -> dict[str, Any]:
     """Defaults of all keys of a config, and of the policy's own."""
     label = header.run.get("label", header.policy)
     known = dict(_flat(configs.plain(configs.Config()), ""))
+    known["train.precision"] = "float32"  # as it was for all, before there was another
     kind = plugins.load("policies", header.policy).Settings
     for item in fields(kind):
         if item.default is not MISSING:

@@ -118,14 +118,14 @@ class Sounds(nn.Module):
 
 
 def norms():
-    """Batch norms of rows, one of them without weights, one without statistics."""
+    """Batch norms of rows, one of them without weights, whose statistics are means of all batches."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(20, 7),
         nn.BatchNorm1d(7),
         nn.Tanh(),
         nn.Linear(7, 6),
-        nn.BatchNorm1d(6, affine=False),
+        nn.BatchNorm1d(6, affine=False, momentum=None),
         nn.Tanh(),
         nn.Linear(6, 5),
         nn.BatchNorm1d(5, momentum=0.3),

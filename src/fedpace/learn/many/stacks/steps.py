@@ -92,7 +92,11 @@ class VmapGradients:
         if self._norms:
             means = {name: tensors.get(f"{name}.running_mean") for name in given["held"]}
             held = {id(means[name]): value for name, value in given["held"].items()}
-            operators.statistics = BatchStatistics(given.get("real"), held, self._kernels)
+            both = ("running_mean", "num_batches_tracked")
+            each = [[tensors.get(f"{name}.{one}") for one in both] for name in self._norms]
+            counts = {id(mean): count for mean, count in each if count is not None}
+            statistics = BatchStatistics(given.get("real"), held, self._kernels, counts)
+            operators.statistics = statistics
         every = {alias: value for name, value in tensors.items() for alias in self._aliases[name]}
         outputs = functional_call(self._model, every, *arguments(inputs), tie_weights=False)
         return self._loss(outputs, targets)

@@ -5,6 +5,7 @@ with one sample, or whose layer is frozen, normalises by its running statistics 
 as training one by one does.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,11 +25,30 @@ class BatchStatistics:
     """What batch normalisation must know of a stack, within vmap.
 
     real: 1 for a sample that counts, else 0 [samples], None: all do; held: by the running mean, whether
-    it stays and is normalised by; kernels: compute with ours.
+    it stays and is normalised by; kernels: compute with ours; counts: by the running mean, how many
+    batches there were.
     """
 
-    def __init__(self, real: Tensor | None, held: Mapping[int, Tensor], kernels: bool = False) -> None:
-        self.real, self.kernels, self._held = real, kernels, held
+    def __init__(
+        self,
+        real: Tensor | None,
+        held: Mapping[int, Tensor],
+        kernels: bool = False,
+        counts: Mapping[int, Tensor] | None = None,
+    ) -> None:
+        self.real, self.kernels, self._held, self._counts = real, kernels, held, counts or {}
+
+    def number(self, tensor: Tensor) -> float | None:
+        """NaN for a count of batches, of which every client has its own; None for other tensors.
+
+        torch divides by it, where running statistics are the means of all batches.
+        """
+        return math.nan if any(tensor is one for one in self._counts.values()) else None
+
+    def momentum(self, mean: Tensor | None, given: float) -> Any:
+        """The share of a new batch in running statistics, for each client where `given` is NaN."""
+        count = None if mean is None or not math.isnan(given) else self._counts.get(id(mean))
+        return given if count is None else 1 / count.float()
 
     def held(self, mean: Tensor | None) -> Tensor | None:
         return None if mean is None else self._held.get(id(mean))
@@ -86,10 +106,12 @@ def _computed(
         return None
     held = statistics.held(mean) if training else None
     kept = mean, variance, statistics.real if training else None, held
-    how = training, momentum, eps
-    if statistics.kernels and in_kernels(x, weight, bias, mean, variance, more):
-        return normalise_in_kernels(x, weight, bias, more, *kept, *how, then_relu)
-    found: Tensor = _of_one(x, weight, bias, *kept, *how)
+    share = statistics.momentum(mean, momentum)
+    own = share if isinstance(share, Tensor) else None
+    if statistics.kernels and own is None and in_kernels(x, weight, bias, mean, variance, more):
+        how = training, momentum, eps, then_relu
+        return normalise_in_kernels(x, weight, bias, more, *kept, *how)
+    found: Tensor = _of_one(x, weight, bias, *kept, own, training, momentum, eps)
     if not then_relu:
         return found
     return functional.relu(found if more is None else found + more)
@@ -103,11 +125,13 @@ def _together(
     variance: Tensor | None,
     real: Tensor | None,
     held: Tensor | None,
+    own: Tensor | None,
     training: bool,
     momentum: float,
     eps: float,
 ) -> Tensor:
     clients, samples, channels = x.shape[:3]
+    share = momentum if own is None else own.unsqueeze(1)
     flat = x.reshape(clients, samples, channels, -1).float()
     if training:
         shares, count = _shares(flat, real)
@@ -115,7 +139,7 @@ def _together(
             middle, spread = _moments(flat, shares)
             if mean is not None and variance is not None:
                 wide = spread * (count / (count - 1).clamp(min=1))
-                used = _updated(mean, middle, held, momentum), _updated(variance, wide, held, momentum)
+                used = _updated(mean, middle, held, share), _updated(variance, wide, held, share)
                 if held is not None:
                     middle = torch.where(held.unsqueeze(1), used[0], middle)
                     spread = torch.where(held.unsqueeze(1), used[1], spread)
@@ -129,7 +153,7 @@ def _together(
     return found.view(x.shape).to(x.dtype)
 
 
-_of_one = in_stack(_together, 7)
+_of_one = in_stack(_together, 8)
 
 
 class StackedBatchNorm(Function):
@@ -188,12 +212,12 @@ def _moments(flat: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
     return middle, around.mul_(shares).sum(1)
 
 
-def _updated(running: Tensor, found: Tensor, held: Tensor | None, momentum: float) -> Tensor:
+def _updated(running: Tensor, found: Tensor, held: Tensor | None, share: float | Tensor) -> Tensor:
     """Move running statistics towards those of a batch, in place; gives them as they were."""
     before = running.clone()
     if shared(running) and len(running) > 1:  # a constant
         return before
-    new = torch.lerp(before, found.to(before.dtype), momentum)
+    new = torch.lerp(before, found.to(before.dtype), share)
     running.copy_(new if held is None else torch.where(held.unsqueeze(1), before, new))
     return before
 

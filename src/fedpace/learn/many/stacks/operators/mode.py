@@ -104,7 +104,10 @@ class StackOperators(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given, ours = dict(kwargs or {}), _INSTEAD.get(func)
-        if func in _NORMS and self.statistics is not None:
-            ours = partial(_NORMS[func], self.statistics)
+        if self.statistics is not None:
+            if func in _NORMS:
+                ours = partial(_NORMS[func], self.statistics)
+            elif func is Tensor.__float__:
+                ours = self.statistics.number
         found = None if ours is None else ours(*args, **given)
         return func(*args, **given) if found is None else found

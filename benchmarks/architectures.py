@@ -1,9 +1,11 @@
 """Models of several architectures: 64 clients in stacks over one client after the other.
 
 Both train the same jobs from the same weights and take turns, in one process with one thread (two
-processes do the same side by side). Samples are random numbers. `python -m benchmarks architectures`
+processes do the same side by side). Samples are random numbers. `python -m benchmarks architectures`;
+`python -m benchmarks.architectures sizes` shows larger models, too, and what the rule for CPUs says.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -73,6 +75,25 @@ SMALL = (
     Architecture("ALBERT of 64, 20 tokens", 4, partial(text, "albert", 70, 20, 32, 64)),
 )
 """What two cores train in stacks."""
+
+LARGER = (
+    *(
+        Architecture(f"LSTM of {width}, 20 tokens", 10, partial(text, "lstm", 70, 20, 8, width))
+        for width in (32, 64, 128)
+    ),
+    Architecture("LSTM of 256, 80 tokens", 10, partial(text, "lstm", 70, 80, 8, 256)),
+    *(
+        Architecture(f"encoder of {width}, 20 tokens", 10, partial(encoder, width, 20))
+        for width in (32, 64, 128)
+    ),
+    *(
+        Architecture(
+            f"ALBERT of {width}, {length} tokens", 4, partial(text, "albert", 70, length, 32, width)
+        )
+        for width, length in ((64, 40), (128, 20), (256, 20))
+    ),
+)
+"""Where stacks gain less, and less than nothing."""
 
 
 def _depthwise(channels: int) -> Any:
@@ -204,9 +225,29 @@ def figures() -> Iterator[tuple[str, float]]:
         yield f"{one.what}, stacked over one by one", median(ratios)
 
 
+def sizes() -> None:
+    """Show how quick stacks are by size, 32 clients, and which of them the rule chooses."""
+    from fedpace.learn.many.choice import stacks_pay
+    from fedpace.learn.many.executor import single_thread
+    from fedpace.learn.settings import TrainSettings
+    from fedpace.learn.train.trainer import Trainer
+
+    single_thread()
+    for one in (*SMALL, *LARGER):
+        task = one.task(2, one.batch_size)
+        pays = stacks_pay(Trainer(task, TrainSettings(batch_size=one.batch_size), 0))
+        alone, together, _ = measured(one, "cpu", 32, 2, 3)
+        ratio = median(a / b for a, b in zip(alone, together, strict=True))
+        rule = "stacked" if pays else "one by one"
+        print(
+            f"{one.what:26} batches of {one.batch_size:2}: {ratio:5.2f} times, by rule {rule}",
+            flush=True,
+        )
+
+
 def main() -> dict[str, float]:
     return dict(figures())
 
 
 if __name__ == "__main__":
-    main()
+    sizes() if "sizes" in sys.argv else main()

@@ -33,8 +33,8 @@ class TrainSettings(Checked):
     ] = "by device"
     together: Annotated[
         Literal["by kind", "one by one", "stacked", "compiled", "auto"],
-        "clients that one call trains; by kind: dense layers and, on a GPU, all models are stacked; "
-        "compiled and auto are gone and mean stacked and by kind",
+        "clients that one call trains; by kind: dense layers, small recurrent and attention models "
+        "and, on a GPU, all models are stacked; compiled and auto are gone: stacked and by kind",
     ] = "by kind"
     kernel: Annotated[
         Literal["auto", "torch", "compiled"],

@@ -136,9 +136,9 @@ def norms():
 class Words(nn.Module):
     """An embedding with padding, a recurrent layer and an answer for each token."""
 
-    def __init__(self):
+    def __init__(self, **options):
         super().__init__()
-        self.embed = nn.Embedding(TOKENS, 4, padding_idx=0)
+        self.embed = nn.Embedding(TOKENS, 4, padding_idx=0, **options)
         self.lstm = nn.LSTM(4, 6, batch_first=True)
         self.head = nn.Linear(6, TOKENS)
 

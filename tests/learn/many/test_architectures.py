@@ -1,5 +1,6 @@
 """Stacks of any architecture give what each client gives alone: recurrent, attention, batch norms."""
 
+from functools import partial
 from itertools import cycle
 
 import pytest
@@ -13,7 +14,7 @@ from fedpace.learn.many.stacks.replay import ReplayTrainer
 from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.train.trainer import Trainer, TrainSettings
-from tests.learn.many.architectures import SIZES, TASKS, Sequences, sequences
+from tests.learn.many.architectures import SIZES, TASKS, Sequences, Words, sequences, texts
 from tests.learn.train.test_graphs import Again
 from tests.messages import make_job
 
@@ -103,10 +104,12 @@ def test_numbers_are_the_same_bits_whatever_else_is_in_a_stack_on_a_cpu(name):
     [
         (lambda: Sequences(nn.GRU, num_layers=2, dropout=0.5), "draws random numbers"),
         (lambda: Sequences(nn.LSTM, proj_size=3), "torch cannot run the model in a stack"),
+        (Words, "scales gradients by how often tokens come"),
     ],
 )
 def test_what_is_rare_is_trained_one_by_one(model, reason):
-    trainer = trainer_of(sequences(model))
+    rare = texts(partial(Words, scale_grad_by_freq=True)) if model is Words else sequences(model)
+    trainer = trainer_of(rare)
     executor, work = StackedExecutor(trainer), several_depths(trainer)[:4]
     assert differences(executor.train(work), SerialExecutor(trainer).train(work)).max() == 0
     assert reason in next(iter(executor.notes.values()))

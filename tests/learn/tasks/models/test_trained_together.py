@@ -6,9 +6,11 @@ import pytest
 import torch
 
 import fedpace
+from fedpace.learn.many.choice import stacks_pay
 from fedpace.learn.metrics.loss import TokenLoss
 from fedpace.learn.tasks.models.speech import LightGru
 from fedpace.learn.tasks.models.text import build_text_model
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 
 
 def made(name):
@@ -40,5 +42,8 @@ def test_a_stack_gives_what_one_by_one_gives(name, policy):
     assert losses(name, policy, "stacked") == pytest.approx(losses(name, policy), rel=1e-4)
 
 
-def test_processes_give_the_same_bits():
-    assert losses("albert", "timelyfl", workers=2) == losses("albert", "timelyfl")
+def test_processes_give_the_same_bits_in_stacks_of_other_sizes():
+    task = made("albert").divided([range(at, 40, 4) for at in range(4)])
+    assert stacks_pay(Trainer(task, TrainSettings(batch_size=5), 0))
+    found = losses("albert", "timelyfl", "by kind", workers=2)
+    assert found == losses("albert", "timelyfl", "by kind")

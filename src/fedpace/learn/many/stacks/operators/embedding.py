@@ -17,7 +17,9 @@ def embed(
     sparse: bool = False,
 ) -> Tensor | None:
     """Compute torch's embedding within vmap; None for options that this one does not have."""
-    if max_norm is not None or scale_grad_by_freq or sparse:
+    if scale_grad_by_freq:  # in a short batch, what fills it up would be counted
+        raise NotImplementedError("an embedding scales gradients by how often tokens come")
+    if max_norm is not None or sparse:
         return None
     if padding_idx is not None and padding_idx < 0:
         padding_idx += weight.shape[0]

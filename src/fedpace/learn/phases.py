@@ -62,7 +62,7 @@ class PhaseClock:
     def describe(self) -> str:
         """The phases in a line, the longest first."""
         if self.running:
-            return "no timings of a start: the run had no round, or was gone on with"
+            return "no timings of a start: no first round was trained here"
         longest = sorted(self.seconds.items(), key=lambda one: -one[1])
         parts = ", ".join(f"{name} {spent:.2f}" for name, spent in longest if spent >= 0.005)
         return f"the first round was over {self.total_s:.2f} s after the command: {parts}"

@@ -37,7 +37,7 @@ class CannotStack(Exception):
     """Says why jobs of a shape are trained one by one."""
 
 
-class _Pass(NamedTuple):
+class _PassResult(NamedTuple):
     """What a forward and a backward pass leave: gradients of what is trained, and buffers."""
 
     gradients: Sequence[Tensor | None]
@@ -67,7 +67,7 @@ class StackProbe:
         self.sequences = False
         self._gather = trainer.gather
         self._places = np.arange(min(batch_size, len(trainer.task.train)))
-        self._last = _Pass((), ())
+        self._last = _PassResult((), ())
         self._changes = False  # whether a forward pass changes buffers
 
     def check(self, depth: int) -> None:
@@ -170,7 +170,7 @@ class StackProbe:
         whole = torch.stack([b.double().square().sum() for _, b in pairs]).sum()
         return bool(away <= _TOLERANCE[self._precision] ** 2 * whole)
 
-    def _alone(self, part: ModelPart, batch: Batch) -> _Pass:
+    def _alone(self, part: ModelPart, batch: Batch) -> _PassResult:
         self._body.bound.load(self._old)
         before, states, self.saved, self._tensors = self._buffers(), self._states(), 0, 0
         inputs, targets = batch
@@ -185,13 +185,13 @@ class StackProbe:
             after = self._buffers()
             self._changes = self._changes or not all(map(torch.equal, before, after))
             if not value.requires_grad:
-                return _Pass([None] * len(part.trained), after)
-            return _Pass(torch.autograd.grad(value, part.trained, allow_unused=True), after)
+                return _PassResult([None] * len(part.trained), after)
+            return _PassResult(torch.autograd.grad(value, part.trained, allow_unused=True), after)
 
     def _pair(self, batch: Batch) -> StackBatch:
         return StackBatch(*map_tree(lambda one: torch.stack([one, one.flip(0)]), batch))
 
-    def _stacked(self, part: ModelPart, pair: StackBatch) -> _Pass:
+    def _stacked(self, part: ModelPart, pair: StackBatch) -> _PassResult:
         """Gradients and buffers of the first of two jobs; the other one has other weights."""
         old = self._old
         other = Weights(old.params / 2, old.buffers, old.counters)
@@ -200,7 +200,7 @@ class StackProbe:
         with part, at_work(self._device, self._precision):
             found = self._gradients(part, stack.params, stack.buffers, pair)
         buffers = [value[0] for value in stack.buffers.values()]
-        return _Pass([None if one is None else one[0] for one in found], buffers)
+        return _PassResult([None if one is None else one[0] for one in found], buffers)
 
     def _rows(self, olds: Sequence[Weights], batches: Sequence[Batch]) -> list[list[Tensor]]:
         """Gradients and buffers of each job of a stack of full models."""

@@ -31,10 +31,12 @@ def _together(tokens: Tensor, weights: Tensor, padding: int | None) -> Tensor:
     clients, rows, width = weights.shape
     if shared(weights):
         return functional.embedding(tokens, weights[0], padding)
-    if tokens.device.type == "cpu" and tokens.numel():  # a GPU would have to be waited for
+    if tokens.device.type == "cpu" and tokens.numel():
         least, most = int(tokens.min()), int(tokens.max())
         if least < 0 or most >= rows:
             raise IndexError(f"tokens reach from {least} to {most}, but the embedding has {rows}")
+    elif tokens.numel():  # a GPU is not waited for: it ends the process, as it does without a stack
+        torch._assert_async(((tokens >= 0) & (tokens < rows)).all())
     first = torch.arange(clients, device=tokens.device).view(-1, *[1] * (tokens.ndim - 1)) * rows
     found = functional.embedding(tokens + first, weights.reshape(-1, width))
     if padding is None or not found.requires_grad:

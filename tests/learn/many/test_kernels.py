@@ -108,7 +108,7 @@ DEPTHWISE = [  # samples, channels, height, width, high, wide, stride, padding
     (9, 2, 9, 7, 3, 3, (2, 2), (1, 1)),
     (2, 2, 12, 12, 5, 5, (1, 1), (2, 2)),
     (2, 3, 7, 9, 1, 3, (2, 3), (0, 1)),
-    (3, 2, 6, 6, 2, 2, (3, 3), (2, 0)),
+    (3, 2, 6, 6, 2, 2, (2, 2), (2, 0)),
     (2, 2, 1, 5, 3, 3, (2, 2), (1, 2)),
 ]
 if not INTERPRETED:  # of a MobileNet

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -325,6 +326,17 @@ def test_losses_of_many_classes_run_on_kernels_of_their_own(kernels, loss):
     expected = SerialExecutor(trainer).train(work)
     assert 0 < kernels.calls["losses, slopes"] <= kernels.calls["losses"]
     assert 0 < distance(found, expected) < 1e-4
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("wide", "stride", "ours"), [(2, 3, 0), (4, 5, 0), (2, 2, 1), (3, 3, 1)])
+def test_filters_of_even_width_in_odd_strides_are_left_to_torch(kernels, wide, stride, ours, groups):
+    x, weights = torch.rand(3, 2, 2, 9, 9), torch.rand(3, 2, 2 // groups, wide, wide)
+    with StackKernels():
+        found = torch.vmap(partial(conv2d, stride=stride, groups=groups))(x, weights)
+    assert sum(kernels.calls.values()) == ours
+    expected = [conv2d(*one, stride=stride, groups=groups) for one in zip(x, weights, strict=True)]
+    torch.testing.assert_close(found, torch.stack(expected))
 
 
 def test_weights_that_all_clients_share_are_taken_too(kernels):

@@ -77,7 +77,7 @@ def test_lists_of_settings_fit_the_terminal_and_break_no_word(tmp_path, command,
 def test_a_policy_is_described_with_its_paper_and_the_values_of_its_settings(tmp_path, name):
     shown = succeeded(fedpace(tmp_path, "policies", name))
     assert shown.startswith(f"{name}: ")
-    assert re.search(r"et al\.|ADEL-FL|Diao|Lang", shown)
+    assert re.search(r"et al\.|ADEL-FL|Diao|Lang|of our own", shown)
     assert f"Settings, under [policies.{name}]:" in shown
     prose = [line for line in shown.splitlines() if not line.startswith("    ")]
     assert max(map(len, prose)) <= 80

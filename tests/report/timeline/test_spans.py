@@ -127,6 +127,7 @@ POLICIES = {
     "fedasync": {},
     "fedat": {"n": 2},
     "fedcompass": {"q_min": 2, "q_max": 8},
+    "cadence": {"k": 2, "most": 3},
     "salf": {"deadline_s": 15.0},
     "adel": {"budget_s": 200.0, "rounds": 4, "warm_up": 0.3},
     "no_straggler": {},

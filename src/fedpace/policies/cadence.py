@@ -1,0 +1,292 @@
+"""Cadence, a policy of our own: the server steps at beats of one length, and everybody arrives on one.
+
+A beat is as long as the k-th fastest client needs to go through its data once. Everybody trains the
+whole model for as many beats as its data takes, fills them with batches, and sends its update just
+before a beat; who would need more beats than `most` trains the output-side layers that fit. An update
+that took m beats counts m^power times its samples: over time a client then counts by its data and not
+by its speed. Nobody waits for others, nobody is left out, and no update is older than `most` beats.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedpace.core.commands import (
+    TOLERANCE,
+    Aggregate,
+    Cancel,
+    CancelTimer,
+    Command,
+    Note,
+    Probe,
+    SetTimer,
+    Train,
+    Work,
+)
+from fedpace.core.errors import Checked, ConfigError, Count, NonNegative
+from fedpace.core.events import Arrived, Failed, Joined, Profiled, Rates, Started, Timer
+from fedpace.core.policy import Commands, Context, Policy
+from fedpace.planning.cuts import fit_partial_work, progress_since_probe
+from fedpace.planning.fastest import FastestClients
+from fedpace.policies.shared.checks import resolve
+from fedpace.policies.shared.columns import Columns
+
+BEAT = "beat"
+MEET = "profiles are due"
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceSettings(Checked):
+    n: Annotated[Count | None, "clients at work at any time; default: all"] = None
+    k: Annotated[
+        Count | None, "a beat is the k-th fastest client's time for its data; default: half of n"
+    ] = None
+    most: Annotated[Count, "most beats of one update; who needs more trains a part"] = 6
+    power: Annotated[
+        NonNegative, "an update of m beats counts m to this power; 1: by data alone, 0: by speed too"
+    ] = 0.5
+    cut: Annotated[
+        Literal["layers", "batches"], "the part of who needs more: its last layers, or fewer batches"
+    ] = "layers"
+    max_epochs: Annotated[Count | None, "upper limit of local epochs; default: none"] = None
+
+    def _check_rest(self) -> None:
+        if self.n is not None and self.k is not None and self.k > self.n:
+            raise ConfigError(
+                f"k is {self.k}, but {self.n} clients are at work; set k between 1 and {self.n}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Work that arrives on the beat `due`."""
+
+    due: float
+    batches: int
+    depth: int
+
+
+class Cadence(Policy[CadenceSettings]):
+    """Steps at even beats; slow clients take several, and count the more for it."""
+
+    Settings = CadenceSettings
+    asynchronous = True
+
+    def __init__(self, settings: CadenceSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        clients = context.clients
+        self._n = resolve("n", settings.n, clients, clients, "clients are in the fleet")
+        self._k = resolve("k", settings.k, (self._n + 1) // 2, self._n, "clients are at work")
+        self._rates: Columns[Rates] = Columns(Rates)
+        self._arrived: list[Arrived] = []
+        self._fastest = FastestClients(self._k)
+        """Of those who have answered, while the first beat's length is not known."""
+        self._met_at = 0.0
+        self._due: float | None = None
+        self._beat_s: float | None = None
+        self._next_at = 0.0
+        self._draws = 0
+
+    # Before the first beat: everybody tells its speed, and trains meanwhile.
+
+    def on_started(self, event: Started) -> Commands:
+        return self._meet(event.at)
+
+    def on_joined(self, event: Joined) -> Commands:
+        if not self.books.started:
+            return ()
+        if self._beat_s is None:
+            return self._meet(event.at) if not self.books.open else self._ask(self._free())
+        return self._fill(event.at)
+
+    def _meet(self, at: float) -> Iterator[Command]:
+        self._met_at, self._due, self._fastest = at, None, FastestClients(self._k)
+        yield from self._ask(self._free())
+
+    def on_profiled(self, event: Profiled) -> Commands:
+        self._rates[event.client] = event.rates
+        if self._beat_s is not None:
+            return self._assign([event.client], event.at)
+        self._fastest.add(event.client, _epoch_s(event.rates), event.rates.latency_s + event.rates.up_s)
+        return self._begin_or_wait(event.at)
+
+    def on_failed(self, event: Failed) -> Commands:
+        if self._beat_s is not None:
+            return ()  # another one takes its place at the next beat
+        self._fastest.remove(event.client)
+        return self._begin_or_wait(event.at) if self.books.open else ()
+
+    def _begin_or_wait(self, at: float) -> Commands:
+        """Begin when all have answered, or when waiting longer would cost those who have."""
+        fastest, known = self._fastest, self._answered()
+        if len(known) == len(self.books.open):
+            return self._begin(at, known)
+        if len(fastest) < self._k:
+            return ()
+        left_s = fastest.slowest_s - fastest.longest_upload_s
+        due = self._met_at + left_s * (1 - self.context.slack)
+        if at >= due:
+            return self._begin(at, known)
+        if due == self._due:
+            return ()
+        self._due = due
+        return (SetTimer(MEET, due),)
+
+    def _answered(self) -> list[int]:
+        tasks = self.books.open.values()
+        return [task.command.client for task in tasks if not task.awaits_profile]
+
+    def _begin(self, at: float, known: list[int]) -> Iterator[Command]:
+        yield CancelTimer(MEET)
+        self._next_at = max(self._met_at + self._period(known), at)
+        yield SetTimer(BEAT, self._next_at * (1 + TOLERANCE))
+        yield from self._assign(known, at)
+
+    def _period(self, clients: list[int]) -> float:
+        """Seconds from one beat to the next: the k-th fastest's of these."""
+        needed = sorted(_epoch_s(self._rates[client]) for client in clients)
+        self._beat_s = needed[min(self._k, len(needed)) - 1]
+        return self._beat_s * (1 + self.context.slack)
+
+    # A beat: what is there moves the model, and who is free begins anew.
+
+    def on_arrived(self, event: Arrived) -> Commands:
+        self._rates[event.client] = event.rates
+        self._arrived.append(event)
+        return ()
+
+    def on_timer(self, event: Timer) -> Commands:
+        if event.name == BEAT:
+            return self._beat(event.at)
+        self._due = None
+        return self._begin_or_wait(event.at) if self._beat_s is None else ()
+
+    def _beat(self, at: float) -> Iterator[Command]:
+        arrived, self._arrived = self._arrived, []
+        version, power = self.version, self.settings.power
+        yield Aggregate(
+            tuple(one.task for one in arrived),
+            tuple(one.result.samples * (version - one.version + 1.0) ** power for one in arrived),
+        )
+        here = [one.client for one in arrived if self.books.clients.is_online(one.client)]
+        known = [client for client in (*self.books.busy, *here) if client in self._rates]
+        if not known:
+            self._beat_s = None
+            yield from self._meet(at)
+            return
+        self._next_at = at + self._period(known)
+        yield from self._fill(at)
+        yield SetTimer(BEAT, self._next_at * (1 + TOLERANCE))
+
+    def _fill(self, at: float) -> Iterator[Command]:
+        """Give work to free clients until n of them have some."""
+        free = self._free()
+        known = [client for client in free if client in self._rates]
+        yield from self._assign(known, at)
+        yield from self._ask([client for client in free if client not in self._rates])
+
+    def _free(self) -> list[int]:
+        wanted = self._n - len(self.books.open)
+        if wanted <= 0:
+            return []
+        self._draws += 1
+        return self.books.clients.draw(wanted, self.generator("sample", self._draws))
+
+    def _ask(self, clients: list[int]) -> Iterator[Command]:
+        for client in clients:
+            yield Probe(
+                client,
+                self.new_task(),
+                self.version,
+                self.context.batch_size,
+                max_epochs=self.settings.max_epochs,
+            )
+
+    # Work that fills beats.
+
+    def _assign(self, clients: list[int], at: float) -> Iterator[Command]:
+        if not clients:
+            return
+        profile = self.context.model
+        for client, load in zip(clients, self._fit(clients, at), strict=True):
+            task = self.books.task_of(client)
+            if load is None:
+                reason = f"nothing it can train and send fits {self.settings.most} beats"
+                if task is not None:
+                    yield Cancel(client, task, reason)
+                else:
+                    yield Note(f"not asked: {reason}", client)
+                del self._rates[client]  # it is asked again when it is drawn next
+                continue
+            rates = self._rates[client]
+            share = float(profile.byte_share[load.depth - 1])
+            upload_s = rates.latency_s + share * (rates.up_s - rates.latency_s)
+            yield Train(
+                client,
+                self.new_task() if task is None else task,
+                self.version if task is None else self.books.open[task].command.version,
+                Work(
+                    self.context.batch_size,
+                    steps=load.batches,
+                    depth=load.depth if load.depth < profile.depth else None,
+                    stop_at=max(load.due - upload_s, at),
+                ),
+            )
+
+    def _fit(self, clients: list[int], at: float) -> list[_Load | None]:
+        """The work of each client: on the first beat by which its data is gone through, or the last."""
+        rates = [self._rates[client] for client in clients]
+        batch_s, down_s, up_s, latency_s = (
+            np.array([getattr(one, name) for one in rates])
+            for name in ("batch_s", "down_s", "up_s", "latency_s")
+        )
+        epoch = np.array([one.batches for one in rates]) * self.context.epochs
+        limit = self.settings.max_epochs
+        limits = epoch * 0 + 2**31 if limit is None else epoch // self.context.epochs * limit
+        tasks = [self.books.task_of(client) for client in clients]
+        began = np.array([at if task is None else self.books.open[task].opened_at for task in tasks])
+        told_s = at + latency_s - began
+        going_on = np.array([task is not None for task in tasks])
+        done, begun, ready_s = progress_since_probe(told_s, down_s, batch_s, limits, going_on)
+        wait_s = np.maximum(ready_s - told_s, 0.0)
+        beats = np.arange(self.settings.most)
+        period_s = (self._beat_s or 0.0) * (1 + self.context.slack)
+        due = self._next_at + beats * period_s - self.context.slack * (self._beat_s or 0.0)
+        left_s = due[None, :] - (at + latency_s)[:, None]
+        room_s = left_s - (wait_s + up_s - latency_s)[:, None]
+        more = np.floor(room_s / batch_s[:, None] + TOLERANCE)
+        batches = (done + begun)[:, None] + more
+        enough = (more >= 0) & (batches >= np.minimum(epoch, limits)[:, None])
+        fits = enough.any(1)
+        beat = np.where(fits, enough.argmax(1), self.settings.most - 1)
+        each = np.arange(len(clients))
+        chosen = np.minimum(batches[each, beat], limits)
+        cuts = fit_partial_work(
+            self.context.model,
+            np.minimum(epoch, limits),
+            done,
+            begun,
+            wait_s=wait_s,
+            batch_s=batch_s,
+            send_s=up_s - latency_s,
+            left_s=left_s[:, -1],
+        )
+        found: list[_Load | None] = []
+        whole = self.context.model.depth
+        for i in each.tolist():
+            some = more[i, beat[i]] >= 0 and chosen[i] >= 1
+            cut = cuts[i]
+            if fits[i] or (self.settings.cut == "batches" and some):
+                found.append(_Load(float(due[beat[i]]), int(chosen[i]), whole))
+            elif cut is None:
+                found.append(None)
+            else:
+                found.append(_Load(float(due[-1]), cut.batches or int(epoch[i]), cut.depth))
+        return found
+
+
+def _epoch_s(rates: Rates) -> float:
+    """Seconds of a client for its data, once: to get the model, to train and to send."""
+    return rates.down_s + rates.compute_s + rates.up_s

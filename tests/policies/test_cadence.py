@@ -1,0 +1,174 @@
+"""Cadence: beats, who arrives on which, and what an update counts."""
+
+import pytest
+
+from fedpace.core.commands import Aggregate, Cancel, Note, Probe, SetTimer, Train
+from fedpace.core.errors import ConfigError
+from fedpace.core.events import Failed, Joined, Left, Rates, Timer
+from fedpace.policies.cadence import BEAT, MEET, Cadence, CadenceSettings
+
+from .conftest import of
+
+# Seconds for an epoch of ten batches and for an upload; a download takes none.
+QUICK, MIDDLE, SLOW, SLOWEST = (4.0, 1.0), (8.0, 2.0), (21.0, 2.0), (90.0, 20.0)
+
+
+def rates(compute_s, up_s, down_s=0.0, batches=10, latency_s=0.0):
+    return Rates(compute_s / batches, batches, down_s, up_s, latency_s)
+
+
+def begun(stage, speeds=(QUICK, MIDDLE, SLOW, SLOWEST), at=1.0, **settings):
+    """All have told their speeds at one time."""
+    on = stage(Cadence, clients=len(speeds), **{"k": 2, "most": 3, **settings})
+    commands = []
+    for client, speed in enumerate(speeds):
+        commands = on.profile(at, client, rates(*speed))
+    return on, commands
+
+
+SPEEDS = QUICK, MIDDLE, SLOW, SLOWEST
+
+
+def arrive(on, at, client, samples=200, speed=None):
+    return on.arrive(at, client, samples=samples, rates=rates(*(speed or SPEEDS[client])))
+
+
+def beat(on):
+    """The next beat, when it is due."""
+    return on.tell(Timer(on.session.books.timers[BEAT], BEAT))
+
+
+def works(commands):
+    return {one.client: one.work for one in of(Train, commands)}
+
+
+def test_everybody_is_probed_first_and_trains_meanwhile(stage):
+    on = stage(Cadence, k=2)
+    assert sorted(one.client for one in of(Probe, on.first)) == [0, 1, 2, 3]
+    assert all(one.go_on for one in of(Probe, on.first))
+
+
+def test_a_worked_example(stage):
+    """The second fastest needs 10 s: beats are at 10, 20 and 30 s.
+
+    Batches take 0.4, 0.8, 2.1 and 9 s. By 10 s less its upload the quick client can do 22 of them, the
+    middle one its 10; the slow one has its data done by 23 s, so that it arrives at 30 s, with 13
+    batches; the slowest has 10 s of training till then, and trains a part.
+    """
+    _, commands = begun(stage)
+    assert of(SetTimer, commands) == [SetTimer(BEAT, pytest.approx(10.0))]
+    found = works(commands)
+    assert [found[client].steps for client in range(3)] == [22, 10, 13]
+    assert [found[client].depth for client in range(4)] == [None, None, None, 1]
+    assert [found[client].stop_at for client in range(3)] == [
+        pytest.approx(9),
+        pytest.approx(8),
+        pytest.approx(28),
+    ]
+    assert found[3].steps >= 1
+
+
+def test_an_update_counts_its_samples_by_the_root_of_its_beats(stage):
+    on, _ = begun(stage)
+    arrive(on, 9.9, 0, 100)
+    arrive(on, 9.9, 1, 200)
+    first = of(Aggregate, beat(on))[0]
+    assert first.weights == (100.0, 200.0)
+    arrive(on, 19.9, 0, 100)
+    beat(on)
+    arrive(on, 29.9, 2, 50)
+    arrive(on, 29.9, 0, 100)
+    third = of(Aggregate, beat(on))[0]
+    assert third.weights == (pytest.approx(50 * 3**0.5), 100.0)
+
+
+def test_with_power_one_a_client_counts_by_its_data_over_time(stage):
+    on, _ = begun(stage, power=1.0)
+    counted = {0: 0.0, 2: 0.0}
+    for number in range(1, 7):
+        at = 10.0 * number
+        clients = [0, 2] if number % 3 == 0 else [0]
+        for client in clients:
+            arrive(on, at - 0.1, client, 100)
+        step = of(Aggregate, beat(on))[0]
+        for client, weight in zip(clients, step.weights, strict=True):
+            counted[client] += weight
+    assert counted == {0: 600.0, 2: 600.0}
+
+
+def test_who_is_free_begins_at_the_beat_with_work_that_ends_before_one(stage):
+    on, _ = begun(stage)
+    arrive(on, 9.9, 0)
+    commands = beat(on)
+    work = works(commands)[0]
+    assert work.steps == 22
+    assert work.stop_at == pytest.approx(19.0)
+    assert of(SetTimer, commands) == [SetTimer(BEAT, pytest.approx(20.0))]
+
+
+def test_fewer_batches_of_the_whole_model_where_that_is_the_cut(stage):
+    _, commands = begun(stage, cut="batches")
+    work = works(commands)[3]
+    assert work.depth is None
+    assert work.steps == 1
+
+
+def test_local_epochs_have_a_limit(stage):
+    _, commands = begun(stage, max_epochs=1)
+    assert works(commands)[0].steps == 10
+
+
+def test_who_does_not_answer_is_not_waited_for_longer_than_it_costs_the_others(stage):
+    on = stage(Cadence, k=2)
+    on.profile(1.0, 0, rates(*QUICK))
+    commands = on.profile(1.0, 1, rates(*MIDDLE))
+    assert of(SetTimer, commands) == [SetTimer(MEET, pytest.approx(8.0))]
+    commands = on.tell(Timer(8.0, MEET))
+    assert set(works(commands)) == {0, 1}
+    late = on.profile(9.0, 2, rates(*SLOW))
+    assert works(late)[2].steps == 13
+
+
+def test_a_client_that_fits_no_beat_is_let_go_and_asked_again(stage):
+    on, commands = begun(stage, speeds=(QUICK, QUICK, (4.0, 500.0)), k=1, most=1)
+    assert [one.client for one in of(Cancel, commands)] == [2]
+    commands = beat(on)
+    assert [one.client for one in of(Probe, commands)] == [2]
+
+
+def test_one_that_fails_has_its_place_taken_at_the_next_beat(stage):
+    on, _ = begun(stage)
+    task = on.open_tasks()[0].task
+    assert on.tell(Failed(3.0, 0, task, "lost")) == []
+    assert 0 in works(beat(on))
+
+
+def test_beats_stop_where_nobody_is_left_and_begin_anew_when_somebody_comes(stage):
+    on, _ = begun(stage, speeds=(QUICK, MIDDLE))
+    for client in (0, 1):
+        task = on.open_tasks()[client].task
+        on.tell(Left(2.0, client))
+        on.tell(Failed(2.0, client, task, "left"))
+    assert of(SetTimer, beat(on)) == []
+    assert [one.client for one in of(Probe, on.tell(Joined(50.0, 1, 200)))] == [1]
+    commands = on.profile(51.0, 1, rates(*MIDDLE))
+    assert of(SetTimer, commands) == [SetTimer(BEAT, pytest.approx(60.0))]
+
+
+def test_on_a_real_network_beats_have_slack_and_work_ends_without_it(stage):
+    _, commands = begun(stage, slack=0.1)
+    assert of(SetTimer, commands) == [SetTimer(BEAT, pytest.approx(11.0))]
+    assert works(commands)[1].stop_at == pytest.approx(8.0)
+
+
+def test_more_fastest_than_clients_at_work_are_refused():
+    with pytest.raises(ConfigError, match="k is 5, but 4 clients are at work"):
+        CadenceSettings(n=4, k=5)
+
+
+def test_a_note_says_who_is_not_asked(stage):
+    on, _ = begun(stage, speeds=(QUICK, QUICK), k=1, most=1)
+    arrive(on, 4.9, 0)
+    arrive(on, 4.9, 1, speed=(4.0, 500.0))
+    commands = beat(on)
+    assert [one.client for one in of(Note, commands)] == [1]

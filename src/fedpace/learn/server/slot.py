@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedpace.learn.model.average import ModelAverage
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.server.aggregate import AggregatedUpdate
-from fedpace.learn.server.average import ModelAverage
 from fedpace.learn.server.optimisers import make_optimiser
 from fedpace.learn.settings import ServerSettings
 

@@ -2,19 +2,18 @@
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, group_norm, layer_norm
-from torch.overrides import TorchFunctionMode
 
 from fedpace.learn.device import at_work
 from fedpace.learn.many.stacks import convolutions as stack_convolutions
 from fedpace.learn.many.stacks import normalisation as stack_normalisation
-from fedpace.learn.many.stacks.function import by_kernels
+from fedpace.learn.many.stacks.function import OtherFunctions, by_kernels
 from fedpace.learn.many.stacks.operators.cross_entropy import lose
 from fedpace.learn.model.normalised import group_norm_relu
 
@@ -34,19 +33,11 @@ _OURS: dict[Any, Callable[..., Tensor | bool | None]] = {
 """Instead of which functions."""
 
 
-class StackKernels(TorchFunctionMode):
+class StackKernels(OtherFunctions):
     """A mode in which convolutions, norms, losses and steps of GRUs within vmap run on our kernels."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        given, ours = dict(kwargs or {}), _OURS.get(func)
-        found = None if ours is None else ours(*args, **given)
-        return func(*args, **given) if found is None else found
+    def instead(self, func: Callable[..., Any]) -> Callable[..., Any] | None:
+        return _OURS.get(func)
 
 
 @cache

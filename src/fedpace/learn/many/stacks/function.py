@@ -1,12 +1,12 @@
 """Functions that vmap calls for one client, and that are computed for all clients at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.overrides import handle_torch_function, has_torch_function
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function
 
 
 def in_stack(together: Callable[..., Any], tensors: int) -> Callable[..., Any]:
@@ -66,3 +66,22 @@ def _in_front(tensor: Tensor | None, at: int | None, clients: int) -> Tensor | N
     if tensor is None:
         return None
     return tensor.expand(clients, *tensor.shape) if at is None else tensor.movedim(at, 0)
+
+
+class OtherFunctions(TorchFunctionMode):
+    """A mode in which others are called in place of torch's functions; torch does what gives None."""
+
+    def instead(self, func: Callable[..., Any]) -> Callable[..., Any] | None:
+        """The function to call in place of `func`, if there is one."""
+        raise NotImplementedError
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given, ours = dict(kwargs or {}), self.instead(func)
+        found = None if ours is None else ours(*args, **given)
+        return func(*args, **given) if found is None else found

@@ -10,6 +10,7 @@ from torch._C._functorch import is_batchedtensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from fedpace.learn.many.stacks.function import OtherFunctions
 from fedpace.learn.many.stacks.operators.attention import attend, attend_in_heads
 from fedpace.learn.many.stacks.operators.batch_norm import (
     BatchStatistics,
@@ -85,7 +86,7 @@ class CalledFunctions(TorchFunctionMode):
         return func(*args, **dict(kwargs or {}))
 
 
-class StackOperators(TorchFunctionMode):
+class StackOperators(OtherFunctions):
     """A mode in which layers within vmap are computed for all clients of a stack at once.
 
     statistics: of the batch norms of the stack, which are left to torch without it.
@@ -96,18 +97,10 @@ class StackOperators(TorchFunctionMode):
         super().__init__()
         self.statistics: BatchStatistics | None = None
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        given, ours = dict(kwargs or {}), _INSTEAD.get(func)
+    def instead(self, func: Callable[..., Any]) -> Callable[..., Any] | None:
         if self.statistics is not None:
             if func in _NORMS:
-                ours = partial(_NORMS[func], self.statistics)
-            elif func is Tensor.__float__:
-                ours = self.statistics.number
-        found = None if ours is None else ours(*args, **given)
-        return func(*args, **given) if found is None else found
+                return partial(_NORMS[func], self.statistics)
+            if func is Tensor.__float__:
+                return self.statistics.number
+        return _INSTEAD.get(func)

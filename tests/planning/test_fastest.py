@@ -26,4 +26,6 @@ def test_the_fastest_are_those_of_sorting_all_who_are_left(k, seed):
         assert len(fastest) == len(expected)
         if expected:
             assert fastest.slowest_s == max(left[client][0] for client in expected)
+            uploads = max(left[client][1] for client in expected)
+            assert fastest.spare_s == fastest.slowest_s - uploads
             assert fastest.longest_upload_s == max(left[client][1] for client in expected)

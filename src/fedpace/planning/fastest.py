@@ -56,6 +56,11 @@ class FastestClients:
         return -self._by_total[0][0]
 
     @property
+    def spare_s(self) -> float:
+        """Seconds until the first member has to begin its upload, to be there with the slowest."""
+        return self.slowest_s - self.longest_upload_s
+
+    @property
     def longest_upload_s(self) -> float:
         """Longest upload among the members."""
         self._check_not_empty()

@@ -125,8 +125,7 @@ class Cadence(Policy[CadenceSettings]):
             return self._begin(at, known)
         if len(fastest) < self._k:
             return ()
-        left_s = fastest.slowest_s - fastest.longest_upload_s
-        due = self._met_at + left_s * (1 - self.context.slack)
+        due = self._met_at + fastest.spare_s * (1 - self.context.slack)
         if at >= due:
             return self._begin(at, known)
         if due == self._due:

@@ -183,8 +183,7 @@ class TimelyFL(Policy[TimelyFLSettings]):
         fastest = round_.fastest
         if len(fastest) < self._k or self.settings.clock == "paper":
             return ()
-        left_s = fastest.slowest_s - fastest.longest_upload_s
-        due = round_.began_at + left_s * (1 - self.context.slack)
+        due = round_.began_at + fastest.spare_s * (1 - self.context.slack)
         if at >= due:
             return self._decide(round_, at, self._known(round_))
         if due == round_.due:

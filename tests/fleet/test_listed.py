@@ -95,6 +95,26 @@ def test_a_client_that_drifts_becomes_another_of_the_listed_devices(tmp_path):
     assert seen == {(3.0, 1e6, 2e6), (1.0, 1e7, 1e6), (2.0, 3e6, 1e6)}
 
 
+def test_each_client_has_its_own_jitter(tmp_path):
+    fleet = listed(tmp_path, "compute_s,jitter\n1,0\n1,0.2\n", 2, behaviour=FREE)
+    steady, shaky = ([fleet.pace(client, task).sample_s for task in range(200)] for client in range(2))
+    assert set(steady) == {1.0}
+    assert np.std(shaky) == pytest.approx(0.2, rel=0.2)
+
+
+def test_columns_of_nothing_leave_a_fleet_steady(tmp_path):
+    fleet = listed(tmp_path, "compute_s,jitter,first_batch,start_s\n1,0,1,0\n", 1, behaviour=FREE)
+    assert fleet.jitter is fleet.starts is None
+
+
+def test_scaled_seconds_leave_what_is_relative(tmp_path):
+    fleet = listed(tmp_path, "compute_s,jitter,first_batch,start_s\n1,0.1,2,3\n", 1, behaviour=FREE)
+    scaled = fleet.with_seconds(10.0)
+    assert scaled.sample_s.tolist() == [10.0]
+    assert scaled.starts is not None
+    assert scaled.starts.delay_s(0, 10.0) == 13.0
+
+
 def test_fewer_rows_than_clients_are_refused_with_both_numbers(tmp_path):
     with pytest.raises(ConfigError, match="lists 3 devices, but there are 5 clients; set clients"):
         listed(tmp_path, THREE, 5)
@@ -112,6 +132,9 @@ def test_fewer_rows_than_clients_are_refused_with_both_numbers(tmp_path):
         ("compute_s\ninf\n", "line 2: compute_s is inf"),
         ("compute_s\n0\n", "line 2: compute_s is 0"),
         ("compute_s,latency_s\n1,-1\n", "line 2: latency_s is -1; give a finite number of 0 or more"),
+        ("compute_s,jitter\n1,-1\n", "line 2: jitter is -1; give a finite number of 0 or more"),
+        ("compute_s,first_batch\n1,0\n", "line 2: first_batch is 0; give a finite number above 0"),
+        ("compute_s,start_s\n1,x\n", "line 2: start_s is 'x'; give a number"),
         ("client,compute_s\na,1\nb,1\na,1\n", "line 4: client 'a' is in line 2 already"),
         ("client,compute_s\n,1\n", "line 2: client is empty"),
         ("client,compute_s\na\n", "line 2: 1 values, but the first line names 2 columns"),
@@ -143,6 +166,11 @@ def test_a_wrong_file_is_one_line_with_file_line_and_column(tmp_path, text, comp
             "down_mbps,up_mbps,compute_s,latency_s\n1,1,1,1\n",
             {"latency_s": 2.0},
             "behaviour.latency_s is 2.0",
+        ),
+        (
+            "down_mbps,up_mbps,compute_s,jitter\n1,1,1,0\n",
+            {"jitter": 0.5},
+            "has a column jitter, but behaviour.jitter is 0.5; leave one of them out",
         ),
     ],
 )

@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from fedpace.core.commands import Cancel, CancelTimer, Probe, SetTimer, Train, Work
@@ -7,6 +10,7 @@ from fedpace.core.model import ModelProfile
 from fedpace.core.run import Tick
 from fedpace.fleet.behaviour import Behaviour
 from fedpace.fleet.explicit import Explicit
+from fedpace.fleet.fleet import TaskStarts
 from fedpace.sim.learner import TimingOnly
 from fedpace.sim.world import SimulatedWorld
 from tests.sim.driven import Driven
@@ -60,6 +64,33 @@ def test_a_shallow_task_computes_its_share_and_uploads_its_layers():
     event = a_world.next()
     assert event.at == pytest.approx(1 + 10 * 0.6 + 0.2)
     assert event.up_bytes == 200_000
+
+
+def slow_start(first_batch, start_s):
+    """One client whose tasks begin with a delay, otherwise as in `world`."""
+    settings = Explicit.Settings((0.1,), (8.0,), (8.0,), Behaviour())
+    starts = TaskStarts(np.array([first_batch]), np.array([start_s]))
+    fleet = replace(Explicit.build(settings, 1, seed=0), starts=starts)
+    return begin(Driven(SimulatedWorld(fleet, (100,), MODEL, TimingOnly())))
+
+
+@pytest.mark.parametrize("stop_at", [None, 1000.0])
+def test_a_first_batch_that_takes_longer_and_a_start_delay_the_whole_task(stop_at):
+    a_world = slow_start(first_batch=1.5, start_s=0.25)
+    a_world.carry_out(train(epochs=1, stop_at=stop_at), 0.0)
+    event = a_world.next()
+    assert event.at == pytest.approx(1 + 0.25 + 1.0 + 10 + 1)
+    assert event.rates.batch_s == pytest.approx(2.0)  # what most of its batches take
+
+
+def test_a_probe_measures_the_first_batch_and_not_the_start():
+    a_world = slow_start(first_batch=1.5, start_s=0.25)
+    a_world.carry_out(Probe(0, 1, 0, 20), 0.0)
+    profiled = a_world.next()
+    assert profiled.at == pytest.approx(1 + 0.25 + 3.0)
+    assert profiled.rates.batch_s == pytest.approx(3.0)
+    a_world.carry_out(train(epochs=1), profiled.at)
+    assert a_world.next().at == pytest.approx(1 + 0.25 + 1.0 + 10 + 1)
 
 
 def test_a_probe_answers_after_one_batch_and_its_work_goes_on_from_there():

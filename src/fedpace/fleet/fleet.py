@@ -46,6 +46,28 @@ class Pace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TaskStarts:
+    """Delays at the start of a task, float64 (clients,).
+
+    first_batch: time of a task's first batch over that of the others, part of what a probe measures;
+    start_s: seconds between the download and the first batch, which nobody measures.
+    """
+
+    first_batch: Floats
+    start_s: Floats
+
+    def __post_init__(self) -> None:
+        clients = np.size(self.first_batch)
+        _checked("first_batch", self.first_batch, clients, TINY, HUGE)
+        _checked("start_s", self.start_s, clients, 0.0, HUGE)
+
+    def delay_s(self, client: int, batch_s: float) -> float:
+        """Seconds by which a task's batches begin later, each taking batch_s."""
+        longer_s = (self.first_batch.item(client) - 1.0) * batch_s
+        return max(self.start_s.item(client) + longer_s, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Fleet:
     """Devices as they are before their first task, and how they behave from then on.
 
@@ -53,6 +75,7 @@ class Fleet:
     All are positive and finite (latency may be 0); links that are free are infinite, whatever was
     given. redraw: draws the device that a drifting client becomes. changes: from such a task on the
     client computes at that speed, until it changes again or drifts; before one task it drifts first.
+    jitter: of each client, None: the behaviour's for all; starts: None: tasks begin without delay.
     """
 
     sample_s: Floats
@@ -64,6 +87,8 @@ class Fleet:
     presence: Presence
     behaviour: Behaviour
     changes: Changes = field(default_factory=dict)
+    jitter: Floats | None = None
+    starts: TaskStarts | None = None
     _drifted: dict[int, tuple[int, int, Pace]] = field(default_factory=dict, init=False, repr=False)
     _devices: bytearray = field(init=False, repr=False)
     """One `DEVICE` a client; the arrays are its columns."""
@@ -84,7 +109,10 @@ class Fleet:
             object.__setattr__(self, name, table[:, place])
         object.__setattr__(self, "_devices", devices)
         behaviour = self.behaviour
-        steady = not (behaviour.drift or behaviour.jitter or self.changes)
+        if self.jitter is not None:
+            _checked("jitter", self.jitter, clients, 0.0, HUGE)
+        jitter = behaviour.jitter or self.jitter is not None
+        steady = not (behaviour.drift or jitter or self.changes)
         object.__setattr__(self, "_steady", steady)
         for client, steps in self.changes.items():
             for task, sample_s in steps:
@@ -118,7 +146,8 @@ class Fleet:
         """
         if self._steady:
             return self._first(client)
-        drift, jitter = self.behaviour.drift, self.behaviour.jitter
+        drift = self.behaviour.drift
+        jitter = self.behaviour.jitter if self.jitter is None else self.jitter.item(client)
         since, base = self._device(client, counter) if drift else (0, self._first(client))
         for task, sample_s in self.changes.get(client, ()):
             if since <= task <= counter:
@@ -204,13 +233,25 @@ def build_fleet(
     changes: Changes | None = None,
     latency_s: Floats | None = None,
     presence: Presence | None = None,
+    jitter: Floats | None = None,
+    starts: TaskStarts | None = None,
 ) -> Fleet:
     """A fleet of these devices; latency and presence as `behaviour` asks for where none are given."""
     if latency_s is None:
         latency_s = np.full(len(sample_s), behaviour.latency_s)
     presence = presence or make_presence(behaviour, seed)
     return Fleet(
-        sample_s, down_bytes_s, up_bytes_s, latency_s, seed, redraw, presence, behaviour, changes or {}
+        sample_s,
+        down_bytes_s,
+        up_bytes_s,
+        latency_s,
+        seed,
+        redraw,
+        presence,
+        behaviour,
+        changes or {},
+        jitter,
+        starts,
     )
 
 

@@ -88,7 +88,7 @@ class Phones:
         redraw, presence = partial(one_of, phones[:, [0, 1, 1]]), None
         if settings.order == "as listed":
             table = CsvTable.read(_source(settings.file), ())
-            presence = read_listed_presence(table, settings.behaviour, clients)
+            presence = read_listed_presence(table, settings.behaviour, range(clients))
         return build_fleet(
             sample_s, bytes_s, bytes_s, settings.behaviour, seed, redraw, presence=presence
         )

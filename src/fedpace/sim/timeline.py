@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpace.core.commands import TOLERANCE, Probe, Work
+from fedpace.core.commands import TOLERANCE, Probe, Train, Work
 from fedpace.core.events import Rates, TaskResult
 from fedpace.core.model import ModelProfile
-from fedpace.fleet.fleet import Pace
+from fedpace.fleet.fleet import Pace, TaskStarts
 
 ESTIMATE_BATCHES = 3
 """Batches whose time estimates take."""
@@ -108,6 +108,20 @@ def rates(batches: Batches, pace: Pace, way: Link) -> Rates:
     """Rates that the client measures in this task."""
     batch_s = pace.sample_s * min(batches.size, batches.samples)
     return Rates(batch_s, batches.per_epoch, way.down_s, way.up_s, way.latency_s)
+
+
+def start_delay_s(
+    starts: TaskStarts, command: Probe | Train, samples: int, pace: Pace, model: ModelProfile
+) -> float:
+    """Seconds by which the batches of a new task begin later than its download ends."""
+    share, size = 1.0, 1
+    match command:
+        case Probe(batch_size=size):
+            pass
+        case Train(work=work):
+            size = work.batch_size
+            share = model.compute_share.item((work.depth or model.depth) - 1)
+    return starts.delay_s(command.client, pace.sample_s * share * min(size, samples))
 
 
 def estimate_s(work: Work, last: int, pace: Pace, way: Link) -> float:

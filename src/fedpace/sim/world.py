@@ -48,7 +48,7 @@ from fedpace.fleet.fleet import Fleet, Pace
 from fedpace.sim import layerwise, timeline
 from fedpace.sim.agenda import Agenda, Kind
 from fedpace.sim.learner import Learner
-from fedpace.sim.timeline import Batches, Link, TimedResult, batches_of
+from fedpace.sim.timeline import Batches, Link, TimedResult, batches_of, start_delay_s
 from fedpace.sim.uninterrupted import UninterruptedTasks, unstopped
 
 CLIENT = Kind.CLIENT  # an enumeration takes its time to look it up
@@ -256,7 +256,10 @@ class SimulatedWorld:
         whole = self._link(pace, self._model_bytes)
         way = whole if thin is None else self._link(pace, thin.bytes)
         data = self._data(client, at, self._version_at(command))
-        task = _Task(command, counter, at, at + way.down_s, pace, whole, way, *data, thin)
+        begins_at = at + way.down_s
+        if (starts := self._fleet.starts) is not None:
+            begins_at += start_delay_s(starts, command, data[0], _thinned(pace, thin), self._model)
+        task = _Task(command, counter, at, begins_at, pace, whole, way, *data, thin)
         task_s = way.down_s + task.samples * _thinned(pace, thin).sample_s + way.up_s
         self._opened(command, counter, at, task_s)
         return task
@@ -296,6 +299,8 @@ class SimulatedWorld:
         task.probed_at = task.computing_from + (
             0.0 if self._fleet.behaviour.free_probe else rates.batch_s
         )
+        if (starts := self._fleet.starts) is not None:
+            rates = replace(rates, batch_s=rates.batch_s * starts.first_batch.item(command.client))
         self._put(Profiled(task.probed_at + task.way.latency_s, command.client, command.task, rates))
 
     def _train(self, command: Train, task: _Task, at: float) -> None:
@@ -335,6 +340,8 @@ class SimulatedWorld:
         download_s, training_s, upload_s, result, up_bytes, rates = known
         self._opened(command, counter, at, download_s + held * pace.sample_s + rates.up_s)
         arrives_at = at + download_s + training_s + upload_s
+        if (starts := self._fleet.starts) is not None:
+            arrives_at += start_delay_s(starts, command, held, pace, self._model)
         self._send(command, arrives_at, result, up_bytes, rates, seen)
 
     def _send(

@@ -10,7 +10,7 @@ from torch import nn
 from fedpace.learn.many.choice import stacks_pay
 from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks.operators.mode import StackOperators
-from fedpace.learn.many.stacks.replay import ReplayTrainer
+from fedpace.learn.many.stacks.replay.trainer import ReplayTrainer
 from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.train.trainer import Trainer, TrainSettings

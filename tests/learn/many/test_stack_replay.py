@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedpace.learn.many.executor import SerialExecutor
-from fedpace.learn.many.stacks.replay import ReplayTrainer, room_for
+from fedpace.learn.many.stacks.replay.trainer import ReplayTrainer, room_for
 from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.many.stacks.train import StackTrainer
 from fedpace.learn.train.graphs import CannotCapture

@@ -48,7 +48,7 @@ def open_executor(
 
 
 def choose_kernel(trainer: Trainer) -> Literal["torch", "compiled"] | None:
-    """What computes the steps of a run that begins; None where torch is the only way.
+    """What computes the steps of a run that begins; None where torch is the only way on a CPU.
 
     It is a property of the run, as precision is: its journal says it, and it goes on so.
     """
@@ -59,7 +59,7 @@ def choose_kernel(trainer: Trainer) -> Literal["torch", "compiled"] | None:
                 "train.kernel is 'compiled', but that trains only rows of dense layers with ReLU, on a "
                 "CPU, in stacks, by SGD without momentum, on samples in memory; set it to 'auto'"
             )
-        return None
+        return None if trainer.device == "cpu" else "torch"
     try:
         find_library()
     except CannotCompile as reason:

@@ -14,6 +14,7 @@ from fedpace.core.events import TaskResult
 from fedpace.core.model import ModelProfile
 from fedpace.core.policy import step_size
 from fedpace.core.random.keyed import generator, torch_seed
+from fedpace.core.random.seeded import generators
 from fedpace.data.streams import Stream
 from fedpace.learn.device import at_work, drawing, open_device
 from fedpace.learn.memory import keep_freed_memory
@@ -225,6 +226,24 @@ class Trainer:
         for epoch in count():
             draw = generator(self.seed, "batches", client, task, epoch)
             yield samples[draw.permutation(len(samples))]
+
+    def orders(self, jobs: Sequence[Job]) -> list[list[np.ndarray]]:
+        """Samples of each job as `epochs` gives them, as many times as its steps go through them."""
+        own = [self.samples(job) for job in jobs]
+        passes = [
+            -(-job.result.steps // max(-(-len(samples) // job.batch_size), 1))
+            for job, samples in zip(jobs, own, strict=True)
+        ]
+        keys = [
+            (job.client, job.task, epoch)
+            for job, count in zip(jobs, passes, strict=True)
+            for epoch in range(count)
+        ]
+        draws = generators(self.seed, "batches", keys)
+        return [
+            [samples[draw.permutation(len(samples))] for draw in islice(draws, count)]
+            for samples, count in zip(own, passes, strict=True)
+        ]
 
     def batch_places(
         self, client: int, task: int, samples: np.ndarray, batch_size: int

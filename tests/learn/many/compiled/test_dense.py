@@ -176,6 +176,13 @@ def test_what_the_library_cannot_train_is_left_to_torch(task, train):
         choose_kernel(trainer_of(task, **train))
 
 
+@pytest.mark.parametrize("asked", ["auto", "torch"])
+def test_on_a_gpu_torch_computes_steps_and_the_header_is_to_say_so(asked):
+    trainer = trainer_of(make_task(), asked)
+    trainer.device = "cuda"  # nothing is trained there
+    assert choose_kernel(trainer) == "torch"
+
+
 def test_where_it_can_be_used_it_is_unless_torch_is_asked_for():
     assert choose_kernel(trainer_of(make_task(), "auto")) == "compiled"
     assert choose_kernel(trainer_of(make_task(), "torch")) is None

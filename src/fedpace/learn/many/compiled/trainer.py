@@ -1,7 +1,6 @@
 """Trains jobs by the compiled library, one after the other in one call."""
 
 from collections.abc import Sequence
-from itertools import islice
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from fedpace.learn.many.stacks.stack import places_of
 from fedpace.learn.many.stacks.steps import plain_descent
 from fedpace.learn.model.weights import Update
 from fedpace.learn.samples.samples import ArraySamples
-from fedpace.learn.train.job import Job
 from fedpace.learn.train.optimiser import effort
 from fedpace.learn.train.trainer import Trainer
 
@@ -54,7 +52,7 @@ class DenseTrainer:
             self._inputs,
             self._targets,
             [starts[id(old)] for _, old in jobs],
-            [_batches(trainer, job) for job in chosen],
+            places_of(trainer, chosen),
             [job.result.full_steps if cut else 0 for job in chosen],
             lr,
             1 - lr * self._decay,
@@ -127,7 +125,3 @@ def _in_order(layers: Sequence[DenseLayer], places: Sequence[int]) -> bool:
     """Tell if each layer's parameters lie behind those of the layer before, its weight first."""
     found = [at for one in layers for at in (one.weight_at, one.bias_at) if at >= 0]
     return found == list(places[:-1])
-
-
-def _batches(trainer: Trainer, job: Job) -> list[np.ndarray]:
-    return list(islice(places_of(trainer, job), job.result.steps))

@@ -1,7 +1,7 @@
 """Models of several jobs as one: every tensor has the jobs as its first axis."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpace.learn.many.executor import Jobs
-from fedpace.learn.model.layers import BoundModel
+from fedpace.learn.model.layers import BoundModel, VectorOffsets
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.samples.samples import Batch
 from fedpace.learn.settings import TrainSettings
@@ -40,11 +40,21 @@ class Stack:
         self.params = [stacked(param) for param in bound.params(layout.depth)]
         self.buffers = {name: stacked(own[name]) for name in (*self._floats, *self._ints)}
 
+    @property
+    def float_buffers(self) -> list[Tensor]:
+        """Buffers that weights hold as float32, in their order."""
+        return [self.buffers[name] for name in self._floats]
+
+    @property
+    def int_buffers(self) -> list[Tensor]:
+        """Buffers that weights hold as int64."""
+        return [self.buffers[name] for name in self._ints]
+
     def load(self, weights: Sequence[Weights]) -> None:
         """Fill the first rows; equal weights should be one object."""
         fill(self.params, [one.params for one in weights])
-        fill([self.buffers[name] for name in self._floats], [one.buffers for one in weights])
-        fill([self.buffers[name] for name in self._ints], [one.counters for one in weights])
+        fill(self.float_buffers, [one.buffers for one in weights])
+        fill(self.int_buffers, [one.counters for one in weights])
 
     def restore(self, depth: int, olds: Sequence[Weights]) -> None:
         """Bring all but the last `depth` layers back to `olds`."""
@@ -64,27 +74,39 @@ class Stack:
         """Updates of jobs whose rows begin at `start`, in memory of their own."""
         deepest, rows = max(job.result.depth for job, _ in jobs), slice(start, start + len(jobs))
         last = [param[rows].flatten(1).float() for param in self.params[self._first(deepest) :]]
-        before = self._layout.start(deepest).params
-        floats = self._flat(self._floats, rows, torch.float32)
-        ints = self._flat(self._ints, rows, torch.int64)
-        found = []
-        for number, ((job, old), new) in enumerate(zip(jobs, torch.cat(last, 1), strict=True)):
-            first = self._layout.start(job.result.depth)
-            found.append(
-                Update(
-                    job.result.depth,
-                    new[first.params - before :] - old.params[first.params :],
-                    (old.buffers if floats is None else floats[number])[first.buffers :].clone(),
-                    (old.counters if ints is None else ints[number])[first.counters :].clone(),
-                    effort(settings, job.result.steps),
-                )
-            )
+        before, starts = self._layout.start(deepest), [self._start(job) for job, _ in jobs]
+        each = zip(torch.cat(last, 1).unbind(), starts, jobs, strict=True)
+        pairs = [
+            (new[first.params - before.params :], old.params[first.params :])
+            for new, first, (_, old) in each
+        ]
+        # In few launches on a GPU, each into memory of its own.
+        params = torch._foreach_sub(*map(list, zip(*pairs, strict=True)))
+        floats, ints = self._floats, self._ints
+        buffers = self._copies(floats, rows, torch.float32, [first.buffers for first in starts])
+        counters = self._copies(ints, rows, torch.int64, [first.counters for first in starts])
+        found = zip(jobs, params, buffers, counters, strict=True)
+        return [
+            Update(job.result.depth, delta, own, counted, effort(settings, job.result.steps))
+            for (job, _), delta, own, counted in found
+        ]
+
+    def _copies(
+        self, names: Sequence[str], rows: slice, kind: torch.dtype, firsts: Sequence[int]
+    ) -> list[Tensor]:
+        """Buffers of each of some rows as a vector, from a place on."""
+        if not names:
+            return [torch.empty(0, dtype=kind, device=self.params[0].device)] * len(firsts)
+        each = (self.buffers[name][rows].to(kind) for name in names)
+        flat = torch.cat([one.reshape(len(one), -1) for one in each], 1)
+        chosen = [row[first:] for row, first in zip(flat.unbind(), firsts, strict=True)]
+        found = [torch.empty_like(one) for one in chosen]
+        torch._foreach_copy_(found, chosen)
         return found
 
-    def _flat(self, names: Sequence[str], rows: slice, kind: torch.dtype) -> Tensor | None:
-        """Buffers of some rows as vectors, None where there are none."""
-        each = (self.buffers[name][rows].to(kind) for name in names)
-        return torch.cat([one.reshape(len(one), -1) for one in each], 1) if names else None
+    def _start(self, job: Job) -> VectorOffsets:
+        """Places where the layers begin that a job trains."""
+        return self._layout.start(job.result.depth)
 
     def _first(self, depth: int) -> int:
         """Place in `params` where the last `depth` layers begin."""
@@ -140,7 +162,7 @@ class StackBatches:
 
     def __init__(self, trainer: Trainer, jobs: Sequence[Job], ignored: int | None) -> None:
         self._gather, self._uniform = trainer.gather, trainer.task.train.uniform
-        self._places = [places_of(trainer, job) for job in jobs]
+        self._places = list(map(iter, places_of(trainer, jobs)))
         self._ignored, self._fill_to = ignored, 0 if ignored is None else jobs[0].batch_size
 
     def next(self, alive: int) -> list[StackBatch]:
@@ -190,6 +212,11 @@ def _by_shape(batches: Sequence[Batch]) -> list[StackBatch]:
     return found
 
 
-def places_of(trainer: Trainer, job: Job) -> Iterator[np.ndarray]:
-    """Places of a job's samples, batch after batch, without end."""
-    return trainer.batch_places(job.client, job.task, trainer.samples(job), job.batch_size)
+def places_of(trainer: Trainer, jobs: Sequence[Job]) -> list[list[np.ndarray]]:
+    """Places of the samples of each job's batches, one after the other."""
+    found = []
+    for job, orders in zip(jobs, trainer.orders(jobs), strict=True):
+        size = job.batch_size
+        each = [one[at : at + size] for one in orders for at in range(0, max(len(one), 1), size)]
+        found.append(each[: job.result.steps])
+    return found

@@ -7,6 +7,7 @@ compiled one, that trains such rows.
 """
 
 from collections import defaultdict
+from collections.abc import Hashable, Sequence
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.device import open_device
@@ -14,13 +15,15 @@ from fedpace.learn.many.compiled.trainer import DenseTrainer, compiled_trainer
 from fedpace.learn.many.executor import InlineExecutor, Jobs
 from fedpace.learn.many.stacks.groups import JobShape, shape_of, stacks
 from fedpace.learn.many.stacks.plan import JobKind, StackPlan, StackPlanner
-from fedpace.learn.many.stacks.replay import ReplayTrainer
+from fedpace.learn.many.stacks.replay.trainer import ReplayTrainer
 from fedpace.learn.many.stacks.train import StackTrainer
-from fedpace.learn.model.weights import Update
+from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.phases import PhaseClock
 from fedpace.learn.train.graphs import Capture, CudaCapture
 from fedpace.learn.train.reused_optimisers import capturable
-from fedpace.learn.train.trainer import Trainer
+from fedpace.learn.train.trainer import Job, Trainer
+
+_Group = tuple[JobShape, StackPlan]
 
 
 class StackedExecutor(InlineExecutor):
@@ -47,6 +50,8 @@ class StackedExecutor(InlineExecutor):
             capture = CudaCapture(self._device, alike=True)
         self._capture, self._clock = capture, clock or PhaseClock()
         self._replay: ReplayTrainer | None = None
+        self._held: dict[int, tuple[Weights, Weights]] = {}
+        """By the id of weights, these and where they were brought to."""
         replayed = capture is not None and capturable(trainer.settings) is not None
         self._compiled = compiled_trainer(trainer)
         with self._clock.phase("kernels"):
@@ -69,20 +74,33 @@ class StackedExecutor(InlineExecutor):
         return self._planner.notes
 
     def train(self, jobs: Jobs) -> list[Update]:
-        trainer, layers = self._trainer, self._trainer.layout.depth
         found: dict[int, Update] = {}
-        groups: dict[tuple[JobShape, StackPlan], list[int]] = defaultdict(list)
-        for number, (job, weights) in enumerate(jobs):
-            trainer.check(job.task, job.result.depth, job.result.width)
-            shape = shape_of(job, layers, trainer.settings)
-            plan = None if shape is None else self._planner.plan(shape.kind)
-            if shape is None or plan is None:
-                found[number] = trainer.run(job, weights)
-            else:
-                groups[shape.in_full(layers) if plan.mixed else shape, plan].append(number)
+        groups: dict[_Group, list[int]] = defaultdict(list)
+        alone: list[int] = []
+        known: dict[Hashable, _Group | None] = {}
+        for number, (job, _) in enumerate(jobs):
+            result = job.result
+            kind = job.version, job.batch_size, job.estimate, result.depth, result.full_steps
+            alike = *kind, result.width, result.last_depth
+            if alike not in known:
+                known[alike] = self._group(job)
+            group = known[alike]
+            (alone if group is None else groups[group]).append(number)
+        for number in alone:
+            found[number] = self._trainer.run(*jobs[number])
         for (_, plan), numbers in groups.items():
             found |= self._in_stacks(plan, jobs, numbers)
         return [found[number] for number in range(len(jobs))]
+
+    def _group(self, job: Job) -> _Group | None:
+        """What a job's stack has in common; None for jobs that are trained one by one."""
+        trainer, layers = self._trainer, self._trainer.layout.depth
+        trainer.check(job.task, job.result.depth, job.result.width)
+        shape = shape_of(job, layers, trainer.settings)
+        plan = None if shape is None else self._planner.plan(shape.kind)
+        if shape is None or plan is None:
+            return None
+        return shape.in_full(layers) if plan.mixed else shape, plan
 
     def _in_stacks(self, plan: StackPlan, jobs: Jobs, numbers: list[int]) -> dict[int, Update]:
         runner: ReplayTrainer | DenseTrainer | StackTrainer
@@ -92,11 +110,19 @@ class StackedExecutor(InlineExecutor):
             runner = self._compiled or StackTrainer(self._trainer, plan)
         found: dict[int, Update] = {}
         for stack in stacks(jobs, numbers, min(plan.size, runner.most)):
-            versions = {id(jobs[number][1]): jobs[number][1] for number in stack}
-            here = {key: weights.on(self._device) for key, weights in versions.items()}
-            updates = runner.run([(jobs[number][0], here[id(jobs[number][1])]) for number in stack])
+            chosen = [jobs[number] for number in stack]
+            here = self._brought([weights for _, weights in chosen])
+            updates = runner.run([(job, here[id(weights)]) for job, weights in chosen])
             found |= zip(stack, updates, strict=True)
         return found
+
+    def _brought(self, weights: Sequence[Weights]) -> dict[int, Weights]:
+        """Weights on the device, by the id of those given; the last ones are there already."""
+        versions, before = {id(one): one for one in weights}, self._held
+        self._held = {
+            key: before.get(key) or (one, one.on(self._device)) for key, one in versions.items()
+        }
+        return {key: here for key, (_, here) in self._held.items()}
 
     def _replaying(self, plan: StackPlan) -> ReplayTrainer:
         """The trainer of replayed stacks of all shapes, since it holds a stack's memory."""

@@ -66,8 +66,6 @@ class VmapGradients:
         tensors = dict(zip(self._names, [*params[:first], *trained], strict=True)) | dict(buffers)
         lone = part.lone_sample() if batch.samples == 1 else nullcontext()
         held = held_norms(self._norms, batch) if self._norms else {}
-        counts = {f"{name}.num_batches_tracked": value for name, value in held.items()}
-        before = {name: buffers[name].clone() for name in counts if name in buffers}
         given: dict[str, Any] = {"held": held}
         if self._norms and batch.real is not None:
             given["real"] = batch.real.float()
@@ -75,8 +73,6 @@ class VmapGradients:
         with lone, kernels, StackOperators() as operators:
             value = partial(self._value, operators)
             values = vmap(value)(tensors, batch.inputs, batch.targets, given)
-        for name, old in before.items():
-            buffers[name].copy_(torch.where(counts[name], old, buffers[name]))
         if not values.requires_grad:
             return [None] * len(trained)
         return list(torch.autograd.grad(values.sum(), trained, allow_unused=True))

@@ -50,6 +50,15 @@ class BatchStatistics:
         count = None if mean is None or not math.isnan(given) else self._counts.get(id(mean))
         return given if count is None else 1 / count.float()
 
+    def add(self, tensor: Tensor, other: Any, *, alpha: float = 1) -> Tensor | None:
+        """Add to counts of batches in place, but for clients whose statistics stay; None: no count."""
+        each = ((mean, one) for mean, one in self._counts.items() if one is tensor)
+        mean, _ = next(each, (None, None))
+        held = None if mean is None else self._held.get(mean)
+        if held is None:
+            return None
+        return tensor.add_(torch.where(held, 0, other), alpha=alpha)
+
     def held(self, mean: Tensor | None) -> Tensor | None:
         return None if mean is None else self._held.get(id(mean))
 

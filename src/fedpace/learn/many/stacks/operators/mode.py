@@ -103,4 +103,6 @@ class StackOperators(OtherFunctions):
                 return partial(_NORMS[func], self.statistics)
             if func is Tensor.__float__:
                 return self.statistics.number
+            if func in (Tensor.add_, Tensor.__iadd__):
+                return self.statistics.add
         return _INSTEAD.get(func)

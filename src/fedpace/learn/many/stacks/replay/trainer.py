@@ -20,7 +20,8 @@ from torch.optim import Optimizer
 from fedpace.core.policy import step_size
 from fedpace.learn.device import at_work, open_device, upload
 from fedpace.learn.many.executor import Jobs
-from fedpace.learn.many.stacks.stack import IGNORED, Stack, StackBatch, places_of
+from fedpace.learn.many.stacks.replay.starts import StartWeights
+from fedpace.learn.many.stacks.stack import IGNORED, Stack, StackBatch
 from fedpace.learn.many.stacks.steps import Gradients, first_rows
 from fedpace.learn.model.weights import Update
 from fedpace.learn.phases import PhaseClock
@@ -82,43 +83,48 @@ class ReplayTrainer:
         with torch.no_grad():
             self._stack = Stack(self._body.bound, rows, torch.zeros)
             self._tensors = [*self._stack.params, *self._stack.buffers.values()]
-            self._olds = [torch.zeros_like(one) for one in self._tensors]
+            self._starts = StartWeights(self._stack)
         layers = trainer.layout.layers
         self._layers = [at for at, layer in enumerate(layers) for _ in layer.params]
         self._layers += [at for at, layer in enumerate(layers) for _ in layer.buffers]
         self._layers += [at for at, layer in enumerate(layers) for _ in layer.counters]
         self._frozen = torch.zeros(rows, dtype=torch.int64, device=self._device)
-        self._count = torch.ones(rows, dtype=torch.int64, device=self._device)
         self._index: dict[int, Tensor] = {}
+        """By batch size, places of each row's samples and then the number of real ones."""
         self._given: dict[int, Batch] = {}
         """Batches of each size, where samples are not on the device and are brought for each step."""
         self._replays: dict[_Size, Callable[[], None]] = {}
         self._optimisers: dict[int, Optimizer] = {}
         self._state = new_state(settings, self._stack.params)
+        self._moments = tensors_of(self._state)
 
     def run(self, jobs: Jobs) -> list[Update]:
         """Train jobs, those with most steps first; weights are on the device."""
         settings, whole = self._settings, self._trainer.layout.depth
         first, mixed = jobs[0][0], any(job.result.depth < whole for job, _ in jobs)
         with at_work(self._device, settings.precision), self._body.cut(whole) as part, torch.no_grad():
-            sizes = [_Size(room_for(left), first.batch_size, mixed) for left in _alive(jobs)]
+            alive = _alive(jobs)
+            by_left = {left: _Size(room_for(left), first.batch_size, mixed) for left in set(alive)}
+            sizes = [by_left[left] for left in alive]
             for size in dict.fromkeys(sizes):
                 if size not in self._replays:
                     with self._clock.phase("capture"):
                         self._replays[size] = self._captured(size, partial(self._step, size, part))
-            self._begin(jobs, step_size(settings.lr, settings.decay, first.version), mixed)
-            return self._train(jobs, sizes, mixed)
+            self._begin(jobs, step_size(settings.lr, settings.decay, first.version), sizes[0])
+            return self._train(jobs, alive, sizes, mixed)
 
-    def _train(self, jobs: Jobs, sizes: Sequence[_Size], mixed: bool) -> list[Update]:
+    def _train(
+        self, jobs: Jobs, alive_at: Sequence[int], sizes: Sequence[_Size], mixed: bool
+    ) -> list[Update]:
         layers, settings = self._trainer.layout.depth, self._settings
         index = self._index[sizes[0].batch_size]
         each = [job for job, _ in jobs]
-        places, counts = self._samples(each, sizes[0].rows)
+        places = self._samples(each, sizes[0].rows)
         results = [job.result for job in each]
         switches = {one.full_steps if one.depth < layers else 0 for one in results} if mixed else set()
         done: list[Update] = []  # the last jobs first: those with fewest steps
         left = len(jobs)
-        for number, (alive, size) in enumerate(zip(_alive(jobs), sizes, strict=True)):
+        for number, (alive, size) in enumerate(zip(alive_at, sizes, strict=True)):
             if alive < left:
                 done = [*self._stack.updates(jobs[alive:left], settings, alive), *done]
                 left = alive
@@ -127,20 +133,19 @@ class ReplayTrainer:
                 self._frozen[: len(jobs)].copy_(upload(torch.tensor(frozen), self._device))
                 self._set_back(size.rows)
             index[: size.rows].copy_(places[number, : size.rows])
-            self._count[: size.rows].copy_(counts[number, : size.rows])
             if size.batch_size in self._given:
-                self._bring(size, places[number, : size.rows])
+                self._bring(size, places[number, : size.rows, : size.batch_size])
             self._replays[size]()
         return [*self._stack.updates(jobs[:left], settings), *done]
 
     def _step(self, size: _Size, part: ModelPart) -> None:
         rows, batch = size.rows, size.batch_size
+        places, count = torch.split(self._index[batch][:rows], [batch, 1], 1)
         inputs, targets = self._given.get(batch) or map_tree(
-            lambda one: one.view(-1, batch, *one.shape[1:]),
-            self._trainer.pick(self._index[batch][:rows].reshape(-1)),
+            lambda one: one.view(-1, batch, *one.shape[1:]), self._trainer.pick(places.reshape(-1))
         )
         inputs, targets = map_tree(lambda one: one[:rows], (inputs, targets))
-        real = torch.arange(batch, device=self._device) < self._count[:rows, None]
+        real = torch.arange(batch, device=self._device) < count
         shown = real.view(*real.shape, *[1] * (targets.ndim - 2))
         filled = torch.where(shown, targets, self._ignored)
         frozen = self._frozen[:rows] if size.mixed else None
@@ -164,7 +169,7 @@ class ReplayTrainer:
 
     def _set_back(self, rows: int) -> None:
         """Bring layers that a client does not train to where they began."""
-        for layer, param, old in zip(self._layers, self._tensors, self._olds, strict=True):
+        for layer, param, old in zip(self._layers, self._tensors, self._starts.olds, strict=True):
             kept = (self._frozen[:rows] > layer).view(-1, *[1] * (param.ndim - 1))
             param[:rows].copy_(torch.where(kept, old[:rows], param[:rows]))
 
@@ -172,7 +177,8 @@ class ReplayTrainer:
         """Capture a step, before weights are there: that makes steps with whatever lies in memory."""
         if size.batch_size not in self._index:
             shape = len(self._frozen), size.batch_size
-            self._index[size.batch_size] = torch.zeros(shape, dtype=torch.int64, device=self._device)
+            wide = len(self._frozen), size.batch_size + 1
+            self._index[size.batch_size] = torch.zeros(wide, dtype=torch.int64, device=self._device)
             if not self._trainer.resident:
                 first = self._trainer.gather(np.zeros(1, dtype=np.int64))
                 self._given[size.batch_size] = map_tree(
@@ -182,7 +188,7 @@ class ReplayTrainer:
             self._optimisers[size.rows] = self._optimiser(size.rows)
         if self._capture is None:
             return step
-        self._index[size.batch_size].zero_()
+        self._index[size.batch_size].zero_()[:, -1] = 1
         try:
             return self._capture(step)
         except CannotCapture as error:
@@ -190,32 +196,39 @@ class ReplayTrainer:
             warnings.warn(f"training will be slow: {error}", stacklevel=2)
             return step
 
-    def _begin(self, jobs: Jobs, lr: float, mixed: bool) -> None:
-        self._stack.load([weights for _, weights in jobs])
-        if mixed:
-            for old, param in zip(self._olds, self._tensors, strict=True):
-                old[: len(jobs)].copy_(param[: len(jobs)])
-        for value in tensors_of(self._state):
-            value.zero_()
-        self._frozen.zero_()
+    def _begin(self, jobs: Jobs, lr: float, size: _Size) -> None:
+        self._starts.load([weights for _, weights in jobs], size.rows)
+        if self._moments:
+            torch._foreach_zero_(self._moments)
+        if size.mixed:
+            self._frozen.zero_()
         if self._lr is not None:
             self._lr.fill_(lr)
             return
         for optimiser in self._optimisers.values():
             optimiser.param_groups[0]["lr"] = lr
 
-    def _samples(self, jobs: Sequence[Job], rows: int) -> tuple[Tensor, Tensor]:
-        """Places of the samples of every step, row and batch, and how many of them are real."""
+    def _samples(self, jobs: Sequence[Job], rows: int) -> Tensor:
+        """Places of the samples of every step, row and batch, and behind them how many are real."""
         steps, batch = jobs[0].result.steps, jobs[0].batch_size
-        places = np.zeros((steps, rows, batch), dtype=np.int64)
-        counts = np.ones((steps, rows), dtype=np.int64)
-        for row, job in enumerate(jobs):
-            batches = places_of(self._trainer, job)
-            for number, chosen in zip(range(job.result.steps), batches, strict=False):
-                places[number, row, : len(chosen)] = chosen
-                counts[number, row] = len(chosen)
-        indices, real = torch.from_numpy(places), torch.from_numpy(counts)
-        return upload(indices, self._device), upload(real, self._device)
+        # Pinned: a GPU fetches it beside what it computes.
+        pinned = self._device.type == "cuda"
+        whole = torch.zeros((steps, rows, batch + 1), dtype=torch.int64, pin_memory=pinned)
+        places, counts = whole.numpy()[:, :, :batch], whole.numpy()[:, :, batch]
+        counts.fill(1)
+        for row, (job, orders) in enumerate(zip(jobs, self._trainer.orders(jobs), strict=True)):
+            at = 0
+            for order in orders:
+                full = min(len(order) // batch, job.result.steps - at)
+                places[at : at + full, row] = order[: full * batch].reshape(full, batch)
+                counts[at : at + full, row] = batch
+                at += full
+                short = len(order) - full * batch
+                if at < job.result.steps and (short or not full):
+                    places[at, row, :short] = order[full * batch :]
+                    counts[at, row] = short
+                    at += 1
+        return upload(whole, self._device)
 
     def _optimiser(self, rows: int) -> Optimizer:
         """An optimiser over the first rows of the parameters and of their state."""
@@ -229,5 +242,6 @@ class ReplayTrainer:
 
 def _alive(jobs: Jobs) -> list[int]:
     """Jobs that are not done, by the number of the step; those with most steps come first."""
-    steps = [job.result.steps for job, _ in jobs]
-    return [sum(one > number for one in steps) for number in range(steps[0])]
+    steps = np.array([job.result.steps for job, _ in jobs])
+    alive: list[int] = np.searchsorted(-steps, -np.arange(steps[0])).tolist()
+    return alive

@@ -1,0 +1,1 @@
+"""Stacks whose steps are captured once and replayed."""

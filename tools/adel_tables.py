@@ -156,7 +156,7 @@ def main() -> None:
         if given.rows is None or row in given.rows.split(",")
         for column, made in columns.items()
     }
-    study.carry_out(configs, extract, given.jobs, given.device, given.minutes)
+    study.carry_out(configs, extract, given.jobs, given.device, given.minutes, given.within)
     print("\n".join([*study.errors(), *show(rows, study.runs)]))
 
 

@@ -303,7 +303,7 @@ def main() -> None:
         for row, columns in rows.items()
         for column, made in columns.items()
     }
-    study.carry_out(configs, extract, given.jobs, given.device, given.minutes)
+    study.carry_out(configs, extract, given.jobs, given.device, given.minutes, given.within)
     table = over_rounds if given.table == "steps" else show
     print("\n".join([*study.errors(), *table(rows, study.runs)]))
 

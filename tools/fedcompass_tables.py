@@ -151,7 +151,7 @@ def main() -> None:
         for label in chosen
         if given.clients in (None, cell.clients)
     }
-    study.carry_out(configs, extract, given.jobs, given.device, given.minutes)
+    study.carry_out(configs, extract, given.jobs, given.device, given.minutes, given.within)
     print("\n".join([*study.errors(), *show(list(policies), cells, study.runs)]))
 
 

@@ -7,35 +7,35 @@ import argparse
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
-from fedpace import simulate
-from fedpace.report.summary import Summary
+from run_workers import Extract, RunOrder, RunWorkers, Settings
 
-Settings = dict[str, Any]
+from fedpace.core.host import write_whole
+
 Runs = dict[str, dict[str, Settings]]
 """Key -> seed -> what came out."""
 Rows = dict[str, dict[str, Settings]]
 """Of a table: row -> column -> config. The key of a run is "row, column"."""
-Extract = Callable[[Summary], Settings]
-"""What is kept of a run; a function at module level."""
+Wanted = Callable[[], Iterable[RunOrder]]
+"""Runs that are wanted, by what is there now; the first goes first."""
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def parser(description: str, table: bool = False) -> argparse.ArgumentParser:
     """Arguments that every study has."""
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    if table:
+        made.add_argument("table", help="a name in configs/papers, or a config")
     made.add_argument("results", type=Path)
     made.add_argument("--seeds", type=int, default=3, help="0 only prints what is there")
     made.add_argument("--jobs", type=int, default=2)
     made.add_argument("--device", default="cpu")
     made.add_argument("--minutes", type=float, default=1e9, help="start no run after so long")
+    made.add_argument("--within", type=float, default=1e9, help="minutes after which runs are killed")
     return made
 
 
@@ -56,30 +56,97 @@ class Study:
         jobs: int,
         device: str,
         minutes: float,
+        within: float = 1e9,
     ) -> None:
         """Run what is missing of (key, seed) -> config, and save after each."""
-        began = time.monotonic()
-        missing = {
-            (key, str(seed)): config
-            for (key, seed), config in configs.items()
-            if not _stands(self.runs.get(key, {}).get(str(seed)), config)
-        }
-        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            futures = {
-                pool.submit(_one, config, extract, device): place for place, config in missing.items()
-            }
-            for done, future in enumerate(as_completed(futures), start=1):
-                if not future.cancelled():
-                    key, seed = futures[future]
-                    result = future.result() | {"config": _hash(missing[key, seed])}
-                    self.runs.setdefault(key, {})[seed] = result
-                    self._path.write_text(json.dumps(self._all, indent=1, sort_keys=True) + "\n")
+        orders = [RunOrder(key, seed, config) for (key, seed), config in configs.items()]
+        self.carry_out_wanted(lambda: orders, extract, jobs, device, minutes, within)
+
+    def carry_out_wanted(
+        self,
+        wanted: Wanted,
+        extract: Extract,
+        jobs: int,
+        device: str,
+        minutes: float,
+        within: float = 1e9,
+    ) -> None:
+        """Run what is wanted and not there, in its order, and save after each.
+
+        wanted: is asked again after each run, since what is wanted next may depend on what came out.
+        minutes: no run begins after so many; within: minutes after which those under way are killed.
+        """
+        began, failed, count = time.monotonic(), set[tuple[str, int]](), 0
+        if next(self.missing(wanted()), None) is None:
+            return
+        with RunWorkers(jobs, device, extract) as workers:
+            while True:
                 spent = (time.monotonic() - began) / 60
-                if done % 20 == 0:
-                    print(f"{done} of {len(futures)} runs after {spent:.1f} min", flush=True)
-                if spent > minutes:
-                    for other in futures:
-                        other.cancel()
+                busy = {(order.key, order.seed) for order in workers.under_way} | failed
+                if spent < min(minutes, within) and workers.free:
+                    for order in self.missing(wanted()):
+                        if (order.key, order.seed) not in busy:
+                            workers.begin(order, self.limit(order))
+                            busy.add((order.key, order.seed))
+                        if not workers.free:
+                            break
+                if not workers.under_way or spent >= within:
+                    return
+                for order, found in workers.ended(min(60.0, (within - spent) * 60)):
+                    count += 1
+                    self._keep(order, found)
+                    if "error" in found:
+                        failed.add((order.key, order.seed))
+                    limit = self.limit(order)
+                    if order.race is not None and limit is not None:
+                        workers.limit(order.race, limit)
+                    spent = (time.monotonic() - began) / 60
+                    last = found.get("error") or found.get("finished") or ""
+                    words = f"{order.key}, seed {order.seed}, {found['seconds']:.0f} s"
+                    print(f"{spent:.1f} min, run {count}: {words}. {last}", flush=True)
+
+    def missing(self, orders: Iterable[RunOrder]) -> Iterator[RunOrder]:
+        """Those of some runs that are not there, or of another config."""
+        for order in orders:
+            if not stands(self.runs.get(order.key, {}).get(str(order.seed)), order):
+                yield order
+
+    def limit(self, order: RunOrder) -> float | None:
+        """When the first run of its race came to the highest target."""
+        if order.race is None:
+            return None
+        times = [
+            time_s
+            for by_seed in self.runs.values()
+            for run in by_seed.values()
+            if run.get("race") == order.race
+            and (time_s := reached(run, max(order.targets))) is not None
+        ]
+        return min(times, default=None)
+
+    def _keep(self, order: RunOrder, found: Settings) -> None:
+        result = found | {"config": sum_of(order.config)}
+        if order.settings:
+            result["settings"] = order.settings
+        if order.race is not None:
+            result["race"] = order.race
+        self.runs.setdefault(order.key, {})[str(order.seed)] = result
+        self.write()
+
+    def write(self) -> None:
+        """Write the file: a line a run."""
+        lines = [
+            f" {json.dumps(key)}: {{\n"
+            + ",\n".join(
+                f"  {json.dumps(seed)}: {json.dumps(run, sort_keys=True)}"
+                for seed, run in sorted(by_seed.items(), key=lambda one: int(one[0]))
+            )
+            + "\n }"
+            for key, by_seed in sorted(self.runs.items())
+        ]
+        rest = {key: value for key, value in self._all.items() if key != "runs"}
+        head = "".join(f"{json.dumps(key)}: {json.dumps(value)},\n" for key, value in rest.items())
+        write_whole(self._path, "{" + head + '"runs": {\n' + ",\n".join(lines) + "\n}}\n")
 
     def errors(self) -> Iterator[str]:
         for key, by_seed in self.runs.items():
@@ -121,18 +188,23 @@ def _good(runs: Runs, row: str, column: str) -> list[Settings]:
     return [run for run in found if run.get("final") is not None]
 
 
-def _hash(config: Settings) -> str:
+def reached(run: Settings, target: float) -> float | None:
+    """Seconds to the first test that is as good as a target; None for never."""
+    track = zip(run.get("times", ()), run.get("values", ()), strict=True)
+    return next((at for at, value in track if value >= target), None)
+
+
+def sum_of(config: Settings) -> str:
+    """A sum of a config, by which its results are known again."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _stands(run: Settings | None, config: Settings) -> bool:
-    """Whether this is the result of that config; older files do not tell."""
-    return run is not None and "error" not in run and run.get("config", _hash(config)) == _hash(config)
+def stands(run: Settings | None, order: RunOrder) -> bool:
+    """Tell if this is the result of that order; older files do not say what config they had.
 
-
-def _one(settings: Settings, extract: Extract, device: str) -> Settings:
-    """What came out of one run, or what went wrong."""
-    try:
-        return extract(simulate(settings, device=device).summary)
-    except Exception as error:  # kept with the results, so that the other runs go on
-        return {"error": f"{type(error).__name__}: {error}"}
+    Settings of the policy that were others, defaults among them, are another run; new ones are not.
+    """
+    if run is None or "error" in run or run.get("config") not in (None, sum_of(order.config)):
+        return False
+    had = run.get("settings", {})
+    return all(order.settings[name] == value for name, value in had.items() if name in order.settings)

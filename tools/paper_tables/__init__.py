@@ -1,0 +1,1 @@
+"""Tables of papers, run anew: configs in configs/papers, results in docs/measured."""

@@ -1,0 +1,213 @@
+"""A table of a paper: a config with its grid, in one scene or several.
+
+The file is a fedpace config with `[compare]` and `[sweep]`, and a table `[paper]` of its own:
+
+    title = "..."                    of its headings
+    reference = "timelyfl"           policy that times are told relative to, in every study
+    ours = "cadence"                 policy that is set against the best of the others
+    choose_share = 0.5               runs of the choice last this share of a policy's hours; default: 1
+    [paper.studies]                  labels that are compared with each other, by a name; default: all
+    [paper.scenes.AXIS.VALUE]        keys of the config that this scene changes, as `--set` has them
+    [paper.choose_in]                AXIS = VALUE: the scene in which settings are chosen for all others
+
+Scenes are all combinations of the axes' values.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from run_workers import RunOrder, Settings
+
+from fedpace.core.errors import ConfigError
+from fedpace.report.sweep.choice import Criterion
+from fedpace.runs import config as configs
+from fedpace.runs.comparison.grid import GridCell, flat_grid, grid_cells
+from fedpace.runs.config import Config
+
+FOLDER = Path(__file__).resolve().parents[2] / "configs" / "papers"
+KEYS = ("title", "reference", "ours", "studies", "scenes", "choose_in", "choose_share")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One environment of a table: the policies are compared within it. values: axis -> value."""
+
+    values: Mapping[str, str]
+    base: Settings
+
+    @property
+    def name(self) -> str:
+        """Its values, in the order of the axes."""
+        return ", ".join(f"{axis} {value}" for axis, value in self.values.items())
+
+    @cached_property
+    def config(self) -> Config:
+        """The config of the scene, with the table of every policy."""
+        return configs.load(self.base)
+
+    @cached_property
+    def _expanded(self) -> tuple[Config, dict[str, GridCell]]:
+        if not self.config.sweep.grid:
+            labels = self.config.compare.policies or tuple(self.config.policies)
+            return self.config, {label: GridCell(label, {}) for label in labels}
+        return grid_cells(self.config, self.config.sweep.grid, "sweep.grid")
+
+    @property
+    def cells(self) -> dict[str, GridCell]:
+        """The settings that are tried, by label."""
+        return self._expanded[1]
+
+    def cells_of(self, policy: str) -> list[str]:
+        """The labels of a policy's settings, in the order of the grid."""
+        return [label for label, cell in self.cells.items() if cell.policy == policy]
+
+    def key(self, label: str) -> str:
+        """Where results of a setting stand."""
+        return f"{self.name}: {label}" if self.name else label
+
+    def order(
+        self, label: str, seed: int, targets: tuple[float, ...], race: bool = False, share: float = 1.0
+    ) -> RunOrder:
+        """A run of a setting, which ends at the highest target, or after a share of its hours."""
+        config = self._expanded[0]
+        policy = self.cells[label].policy
+        own = {"use": policy} | dict(config.policies.get(label, {}))
+        plan = configs.policy_plan(config, label)
+        if targets:
+            own["stop"] = {**dict(own.get("stop", {})), "target": max(targets)}
+        if share < 1 and plan.stop.hours is not None:
+            own["stop"] = {**dict(own.get("stop", {})), "hours": plan.stop.hours * share}
+        rest = {
+            key: value for key, value in self.base.items() if key not in ("compare", "sweep", "name")
+        }
+        given = rest | {"seed": seed, "policy": "it", "policies": {"it": own}}
+        settings = configs.plain(plan.settings)
+        own_race = f"{self.key(policy)}, seed {seed}" if race else None
+        return RunOrder(self.key(label), seed, given, settings, own_race, targets if race else ())
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table as its file tells it."""
+
+    name: str
+    title: str
+    scenes: tuple[Scene, ...]
+    studies: Mapping[str, tuple[str, ...]]
+    reference: str | None = None
+    ours: str | None = None
+    choose_share: float = 1.0
+    choose_in: Mapping[str, str] = field(default_factory=dict)
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Config:
+        """The config of its first scene; what tables and grids share is the same in all."""
+        return self.scenes[0].config
+
+    @property
+    def policies(self) -> list[str]:
+        """Labels of all policies, in their order."""
+        return list(self.config.compare.policies or self.config.policies)
+
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """Targets of the table."""
+        return self.config.compare.targets
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the table."""
+        return tuple(range(self.config.seed, self.config.seed + self.config.compare.seeds))
+
+    @property
+    def choose_seeds(self) -> tuple[int, ...]:
+        """Seeds of the choice."""
+        first = self.config.sweep.choose_from
+        first = self.config.seed + 100 if first is None else first
+        return tuple(range(first, first + self.config.sweep.choose_seeds))
+
+    @property
+    def criterion(self) -> Criterion:
+        """What settings are chosen by."""
+        targets = self.config.sweep.targets or self.targets
+        if self.config.sweep.by == "value" or not targets:
+            return Criterion("value")
+        return Criterion("time", targets=targets)
+
+    def choosing_scene(self, scene: Scene) -> Scene:
+        """The scene whose choice holds in this one."""
+        wanted = {**scene.values, **self.choose_in}
+        return next(one for one in self.scenes if one.values == wanted)
+
+    def label_in(self, study: str, name: str | None) -> str | None:
+        """The label of a policy in a study: its name, or one that begins with it and a hyphen."""
+        labels = self.studies[study]
+        found = [label for label in labels if name is not None and label.startswith(f"{name}-")]
+        return name if name in labels else next(iter(found), None)
+
+
+def read_table(name: str | Path, overrides: Mapping[str, Any] | None = None) -> PaperTable:
+    """The table of a name in configs/papers, or of a file; ConfigError where it is wrong."""
+    path = Path(name) if str(name).endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.exists():
+        known = ", ".join(sorted(one.stem for one in FOLDER.glob("*.toml")))
+        raise ConfigError(f"there is no table {name!r}; known are {known}")
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    return table_of(path.stem, changed(table, overrides or {}))
+
+
+def table_of(name: str, table: Settings) -> PaperTable:
+    """The table of a config with `[paper]` in it."""
+    base, paper = dict(table), dict(table.get("paper", {}))
+    base.pop("paper", None)
+    for key in paper:
+        if key not in KEYS:
+            raise ConfigError(f"unknown key 'paper.{key}'; known are {', '.join(KEYS)}")
+    axes: dict[str, dict[str, Settings]] = paper.get("scenes", {})
+    scenes = []
+    for values in product(*axes.values()):
+        made = base
+        for axis, value in zip(axes, values, strict=True):
+            made = changed(made, axes[axis][value])
+        scenes.append(Scene(dict(zip(axes, values, strict=True)), made))
+    choose_in = paper.get("choose_in", {})
+    for axis, value in choose_in.items():
+        if value not in axes.get(axis, {}):
+            raise ConfigError(f"paper.choose_in has {axis} = {value!r}, which is no scene")
+    policies = list(scenes[0].config.compare.policies or scenes[0].config.policies)
+    studies = {key: tuple(labels) for key, labels in paper.get("studies", {"": policies}).items()}
+    listed = [label for labels in studies.values() for label in labels]
+    if sorted(listed) != sorted(policies):
+        raise ConfigError(
+            f"paper.studies has {sorted(listed)}; it must have each of {sorted(policies)}"
+        )
+    return PaperTable(
+        name,
+        paper.get("title", scenes[0].config.name),
+        tuple(scenes),
+        studies,
+        paper.get("reference"),
+        paper.get("ours"),
+        paper.get("choose_share", 1.0),
+        choose_in,
+        {axis: tuple(values) for axis, values in axes.items()},
+    )
+
+
+def changed(table: Settings, changes: Mapping[str, Any]) -> Settings:
+    """The table with other values under some keys, which may be written as `a.b.c` or as tables."""
+    made = dict(table)
+    for key, value in flat_grid(changes).items():
+        place = made
+        *path, last = key.split(".")
+        for part in path:
+            place[part] = dict(place.get(part, {}))
+            place = place[part]
+        place[last] = value
+    return made

@@ -1,0 +1,93 @@
+"""Run a table of a paper anew, and print it as Markdown.
+
+    python tools/papers.py timelyfl-cifar10 RESULTS.json --device cuda --jobs 8 --minutes 8 --within 9
+    python tools/papers.py timelyfl-cifar10 RESULTS.json --show
+    python tools/papers.py timelyfl-cifar10 RESULTS.json --figures docs/figures
+
+Tables are the configs of configs/papers; one can also be given as a file. Settings of each policy are
+chosen by the config's grid on seeds that the table does not use, and the chosen ones run on its own
+(paper_tables/schedule.py). What RESULTS.json holds is not run again: after a stop the same command goes
+on, here or on another machine. `--dry-run` tells what is left and how much training that is; `--again`
+forgets results of some policies, after a change of their code.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from paper_tables.entries import entry_of
+from paper_tables.schedule import orders, progress
+from paper_tables.table import PaperTable, read_table
+
+from fedpace.core.errors import FedpaceError
+from fedpace.runs.config import toml_value
+from runs import Study, parser
+
+
+def main(given_arguments: list[str] | None = None) -> None:
+    arguments = parser(__doc__ or "", table=True)
+    arguments.set_defaults(seeds=None, jobs=None)
+    arguments.add_argument("--policies", help="only these labels, a,b,c")
+    arguments.add_argument("--again", help="forget results of these labels, a,b,c")
+    arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    arguments.add_argument("--show", action="store_true", help="run nothing, print what is there")
+    arguments.add_argument("--dry-run", action="store_true", help="tell what is left")
+    arguments.add_argument("--figures", type=Path, metavar="FOLDER", help="draw what is there")
+    given = arguments.parse_args(given_arguments)
+    table = read_table(given.table, dict(map(_pair, given.set)))
+    study = Study(given.results, table.name)
+    policies = given.policies.split(",") if given.policies else table.policies
+    for label in (*policies, *(given.again.split(",") if given.again else ())):
+        if label not in table.policies:
+            arguments.error(f"there is no policy {label!r}; known are {', '.join(table.policies)}")
+    if given.again:
+        forget(table, study, given.again.split(","))
+    seeds = len(table.seeds) if given.seeds is None else given.seeds
+
+    def wanted() -> Any:
+        return orders(table, study.runs, policies, seeds)
+
+    if given.dry_run:
+        from paper_tables.estimate import estimate
+
+        lines = [*progress(table, study.runs, policies, seeds)]
+        print("\n".join([*lines, *estimate(table, study, wanted(), policies)]))
+        return
+    if not given.show and not given.figures and given.seeds != 0:
+        from fedpace.runs.comparison.compare import jobs_at_once
+
+        jobs = jobs_at_once(given.jobs, given.device, 1000)
+        study.carry_out_wanted(wanted, entry_of, jobs, given.device, given.minutes, given.within)
+        print("\n".join([*progress(table, study.runs, policies, seeds), ""]))
+    from paper_tables.show import show
+
+    print("\n".join([*study.errors(), *show(table, study.runs)]))
+    if given.figures:
+        from paper_tables.figures import draw
+
+        print("\n".join(map(str, draw(table, study.runs, given.figures))))
+
+
+def forget(table: PaperTable, study: Study, policies: list[str]) -> None:
+    """Delete the results of some policies."""
+    keys = {
+        scene.key(label) for scene in table.scenes for one in policies for label in scene.cells_of(one)
+    }
+    for key in keys & set(study.runs):
+        del study.runs[key]
+    study.write()
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    key, _, value = text.partition("=")
+    try:
+        return key, toml_value(value)
+    except ValueError:
+        return key, value
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except FedpaceError as error:
+        sys.exit(str(error))

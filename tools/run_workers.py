@@ -1,0 +1,196 @@
+"""Processes that carry out runs of a study side by side, each one after the other.
+
+They stay: imports, data and kernels are there from the second run on. They share a GPU as the runs of
+`fedpace compare` do, under MPS and with memory in equal parts.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any, Self
+
+from fedpace.core.errors import StopRun
+from fedpace.core.facts import Evaluated
+from fedpace.core.host import end_with_parent
+from fedpace.report.summary import Summary
+from fedpace.runs import config as configs
+from fedpace.runs.assembly import BuiltTasks
+from fedpace.runs.comparison.gpu_sharing import share_gpu
+from fedpace.runs.progress.hooks import Hooks
+from fedpace.runs.simulate import simulate_run
+
+Settings = dict[str, Any]
+Extract = Callable[[Summary], Settings]
+"""What is kept of a run; a function at module level."""
+
+LEFT = "left"
+"""The first word of why a run ended that was too far behind in its race."""
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """A run to carry out: its place in the results, and its config.
+
+    settings: of its policy with all defaults, where results of other ones do not stand.
+    race: runs of one race have the same; one that has not come to the lowest of `targets` when another
+    came to the highest is left. Targets are of metrics that rise.
+    """
+
+    key: str
+    seed: int
+    config: Settings
+    settings: Settings = field(default_factory=dict)
+    race: str | None = None
+    targets: tuple[float, ...] = ()
+
+
+@dataclass
+class RunWorker:
+    """A process and what it is doing."""
+
+    process: Any
+    connection: Connection
+    number: int = -1
+    order: RunOrder | None = None
+    began: float = 0.0
+
+
+@dataclass
+class RunWorkers:
+    """Processes for runs; inside `with`. A process that dies takes one run along, and is replaced."""
+
+    count: int
+    device: str
+    extract: Extract
+    _workers: list[RunWorker] = field(default_factory=list)
+    _number: int = 0
+
+    def __enter__(self) -> Self:
+        self._sharing = share_gpu(self.device, self.count)
+        self._share = self._sharing.__enter__()
+        self._workers = [self._start() for _ in range(self.count)]
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for worker in self._workers:
+            if worker.order is None and worker.process.is_alive():
+                worker.connection.send(None)
+        for worker in self._workers:
+            if worker.order is None:
+                worker.process.join(5)
+            _end(worker)
+        self._sharing.__exit__(None, None, None)
+
+    @property
+    def free(self) -> int:
+        """How many of them have nothing to do."""
+        return sum(worker.order is None for worker in self._workers)
+
+    @property
+    def under_way(self) -> list[RunOrder]:
+        """The runs that are being carried out."""
+        return [worker.order for worker in self._workers if worker.order is not None]
+
+    def begin(self, order: RunOrder, limit: float | None) -> None:
+        """Let a free one begin a run. limit: when the first of its race came to the highest target."""
+        worker = next(one for one in self._workers if one.order is None)
+        self._number += 1
+        worker.number, worker.order, worker.began = self._number, order, time.monotonic()
+        worker.connection.send(("run", self._number, order, limit))
+
+    def limit(self, race: str, limit: float) -> None:
+        """Tell those of a race when the first of it came to the highest target."""
+        for worker in self._workers:
+            if worker.order is not None and worker.order.race == race:
+                worker.connection.send(("limit", worker.number, limit))
+
+    def ended(self, timeout_s: float) -> Iterator[tuple[RunOrder, Settings]]:
+        """Runs that have ended since, with what came out or what went wrong; waits for the first."""
+        busy = {worker.connection: worker for worker in self._workers if worker.order is not None}
+        for ready in wait(list(busy), timeout_s):
+            worker = busy[ready]  # type: ignore[index]
+            order, spent = worker.order, time.monotonic() - worker.began
+            assert order is not None
+            try:
+                found = worker.connection.recv()
+            except (EOFError, OSError):
+                worker.process.join(5)
+                found = {"error": f"its process ended with {worker.process.exitcode}"}
+                _end(worker)
+                self._workers[self._workers.index(worker)] = self._start()
+            worker.order = None
+            yield order, found | {"seconds": round(spent, 1)}
+
+    def _start(self) -> RunWorker:
+        spawn = get_context("spawn")
+        here, there = spawn.Pipe()
+        given = (there, dict(self._share.env), self._share.room, self.device, self.extract)
+        process = spawn.Process(target=_work, args=given, daemon=True)
+        process.start()
+        there.close()
+        return RunWorker(process, here)
+
+
+def _end(worker: RunWorker) -> None:
+    """End a process; one that does not listen is killed."""
+    if worker.process.is_alive():
+        worker.process.terminate()
+        worker.process.join(3)
+    if worker.process.is_alive():
+        worker.process.kill()
+        worker.process.join(3)
+    worker.connection.close()
+
+
+# What follows runs in the processes.
+
+
+def _work(
+    parent: Connection, env: dict[str, str], room: int | None, device: str, extract: Extract
+) -> None:
+    import os
+
+    os.environ.update(env)
+    end_with_parent()
+    tasks = BuiltTasks()
+    while True:
+        try:
+            message = parent.recv()
+        except EOFError:
+            return
+        if message is None:
+            return
+        if message[0] != "run":
+            continue  # the limit of a run that has just ended
+        _, number, order, limit = message
+        try:
+            hooks = Hooks(on_evaluate=_Race(parent, number, order, limit).test) if order.race else None
+            config = configs.load(order.config)
+            result = simulate_run(config, device=device, room=room, tasks=tasks, hooks=hooks)
+            found = extract(result.summary)
+        except Exception as error:  # kept with the results, so that the other runs go on
+            found = {"error": f"{type(error).__name__}: {error}"}
+        parent.send(found)
+
+
+@dataclass
+class _Race:
+    """Leaves a run that is behind: another has come to the highest target, it not to the lowest."""
+
+    parent: Connection
+    number: int
+    order: RunOrder
+    limit: float | None
+    arrived: bool = False
+
+    def test(self, fact: Evaluated) -> None:
+        while self.parent.poll():
+            _, number, limit = self.parent.recv()
+            if number == self.number:
+                self.limit = limit
+        value = next(iter(fact.metrics.values()), None)
+        self.arrived |= value is not None and value >= min(self.order.targets)
+        if self.limit is not None and not self.arrived and fact.at > self.limit:
+            raise StopRun(f"{LEFT}: another setting was at the highest target, this not at the lowest")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedpace import metrics
+    from fedpace.advice.front import advise
+    from fedpace.advice.outcome import Advice
     from fedpace.core.errors import ConfigError, FedpaceError, HookError, NothingHappened, StopRun
     from fedpace.core.policy import Policy
     from fedpace.learn.metrics.metric import Metric
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Advice",
     "ComparisonResult",
     "Config",
     "ConfigError",
@@ -44,6 +47,7 @@ __all__ = [
     "SweepResult",
     "Task",
     "__version__",
+    "advise",
     "compare",
     "load_config",
     "metrics",
@@ -54,6 +58,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Advice": "advice.outcome",
     "ComparisonResult": "runs.results.compared",
     "Config": "runs.config",
     "ConfigError": "core.errors",
@@ -67,6 +72,7 @@ _HOMES = {
     "StopRun": "core.errors",
     "SweepResult": "runs.comparison.sweep_result",
     "Task": "learn.tasks.task",
+    "advise": "advice.front",
     "compare": "runs.comparison.front",
     "load_config": "runs.config:load",
     "open_comparison": "runs.results.compared",

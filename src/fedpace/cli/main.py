@@ -1,6 +1,6 @@
-"""The command line: `fedpace new | run | compare | watch | report | trace | export | replay`; what can
-be chosen: `policies | tasks | fleets | settings | data`; `plan` answers without a run. `serve | join |
-status | page | drain | expel | stop | keys` are for real networks.
+"""The command line: `fedpace new | run | compare | sweep | advise | watch | report | trace | export |
+replay`; what can be chosen: `policies | tasks | fleets | settings | data`; `plan` needs no run.
+`serve | join | status | page | drain | expel | stop | keys` are for real networks.
 """
 
 import sys
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedpace.cli import data, keys, plan
+from fedpace.cli.advise import advise
 from fedpace.cli.export import export
 from fedpace.cli.federation import drain, expel, join, serve, stop
 from fedpace.cli.help import listing
@@ -34,7 +35,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(plan.app, name="plan")
 app.add_typer(keys.app, name="keys")
-_SIMULATION = (new, run, compare, sweep, watch, report, trace, export, replay)
+_SIMULATION = (new, run, compare, sweep, advise, watch, report, trace, export, replay)
 _FEDERATION = (serve, join, page, drain, expel, stop)
 for command in (*_SIMULATION, *_FEDERATION):
     app.command()(command)

@@ -16,6 +16,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fedpace sweep configs/demo.toml --dry-run",
         "fedpace sweep configs/demo.toml --grid train.lr=0.05,0.1 --target 0.7",
     ),
+    "advise": (
+        "fedpace advise configs/demo.toml --out runs/advice",
+        "fedpace advise configs/demo.toml --policies timelyfl,fedbuff --json",
+    ),
     "watch": ("fedpace watch runs/demo --open", "fedpace watch runs/demo --port 9000"),
     "report": (
         "fedpace report runs/demo --target 0.7 --target 0.75",

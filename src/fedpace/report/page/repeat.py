@@ -56,7 +56,11 @@ def config_text(header: Header, label: str) -> str:
     """A config, as TOML, whose run with the same seed has the same journal."""
     run = {key: value for key, value in header.run.items() if key not in _NOT_SETTINGS}
     policy = {"use": header.policy, **header.settings}
-    table = {"policy": label, **run, "budget": _budget(header), "policies": {label: policy}}
+    return toml_text({"policy": label, **run, "budget": _budget(header), "policies": {label: policy}})
+
+
+def toml_text(table: Mapping[str, Any]) -> str:
+    """A table as TOML, what is None left out."""
     return "\n".join(_section(table, ())).strip() + "\n"
 
 

@@ -1,0 +1,1 @@
+"""The second part of advice: short training runs of a few candidates, by successive halving."""

@@ -1,0 +1,138 @@
+"""Advice as people read it: the ranking, reasons, and a table of timings."""
+
+from collections.abc import Sequence
+from io import StringIO
+
+from rich.console import Console
+
+from fedpace.advice.aims import say_bytes, say_score, say_seconds
+from fedpace.advice.outcome import Advice, RankedCandidate
+from fedpace.advice.timing.measure import TimedCandidate
+from fedpace.core.evaluation.metric import MetricInfo, find_metric
+from fedpace.report.bias.groups import GroupBias
+from fedpace.report.tables.layout import TextGrid
+
+SHOWN = 12
+"""Candidates in the table of a terminal; advice.md has them all."""
+
+
+def advice_text(advice: Advice, width: int) -> str:
+    """The advice for a terminal of that width."""
+    lines = [*heading(advice), "", *ranking_lines(advice), ""]
+    grid = timing_grid(advice, _shown(advice))
+    while TextGrid(grid).width > width and len(grid[0]) > 3:
+        grid = [row[:-1] for row in grid]
+    out = StringIO()
+    Console(file=out, width=width, highlight=False).print(TextGrid(grid).table())
+    return "\n".join([*lines, out.getvalue().rstrip()])
+
+
+def advice_markdown(advice: Advice) -> str:
+    """The advice as a page."""
+    lines = [f"# {heading(advice)[0]}", "", *heading(advice)[1:], "", *ranking_lines(advice)]
+    head, *rows = timing_grid(advice, [one.label for one in advice.timed])
+    lines += ["", "## Timings", "", f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    if advice.beaten:
+        lines += [
+            "",
+            "Dominated: " + ", ".join(f"{one} (by {by})" for one, by in advice.beaten.items()),
+        ]
+    if advice.refused:
+        lines += ["", "## Cannot be run here", ""]
+        lines += [f"- {label}: {why}" for label, why in advice.refused.items()]
+    return "\n".join(lines) + "\n"
+
+
+def heading(advice: Advice) -> list[str]:
+    """What the advice is about, and what it is made of."""
+    trained = sum(one.place != "timed" for one in advice.ranking)
+    pilots = f"; {trained} trained in {say_seconds(advice.pilots_s)}" if trained else ""
+    return [
+        f"Advice for {advice.name}: {advice.aim.words(advice.metrics)}",
+        f"{len(advice.timed)} candidates timed in {say_seconds(advice.timing_s)}{pilots}",
+    ]
+
+
+def ranking_lines(advice: Advice) -> list[str]:
+    """The first choices, and reasons in words."""
+    info = find_metric(advice.metrics, advice.aim.metric, "metric") if advice.metrics else None
+    lines = []
+    for number, one in enumerate(advice.ranking[:SHOWN], 1):
+        words = advice.candidate(one.label).candidate.words
+        settings = f" ({words})" if words else ""
+        lines.append(f"{number}. {one.label}{settings}{_score(advice, one, info)}")
+    return [*lines, "", *(f"- {sentence}" for sentence in advice.sentences)]
+
+
+def timing_grid(advice: Advice, labels: Sequence[str]) -> list[list[str]]:
+    """Rows of numbers of candidates' timings, the most telling columns first."""
+    groups = _group_names(advice)
+    priced = any(one.measures and one.measures.money_an_hour is not None for one in advice.timed)
+    head = ["candidate", "round", "clients", "taking\npart", *(f"{one}\ncounts" for one in groups)]
+    head += [
+        "stale",
+        "idle",
+        "wasted",
+        "samples/h",
+        "bytes/h",
+        *(["money/h"] if priced else []),
+        "depth",
+    ]
+    return [head, *(_row(advice.candidate(label), groups, priced) for label in labels)]
+
+
+def _row(one: TimedCandidate, groups: Sequence[str], priced: bool) -> list[str]:
+    found = one.measures
+    if found is None:
+        return [one.label, "not timed", *[""] * (9 + len(groups) + priced - 1)]
+    by_name = {group.name: group for group in (*found.bias.by_speed, *found.bias.by_class)}
+    return [
+        one.label,
+        "" if found.round_s is None else say_seconds(found.round_s),
+        f"{found.clients_per_round:.3g}",
+        _percent(found.taking_part),
+        *(_ratio(by_name.get(name)) for name in groups),
+        "" if found.staleness is None else f"{found.staleness:.2g}",
+        _percent(found.idle_share),
+        _percent(found.wasted_share),
+        f"{found.samples_an_hour:.2g}",
+        say_bytes(found.bytes_an_hour),
+        *([f"{found.money_an_hour or 0:.3g}"] if priced else []),
+        _percent(found.depth_share),
+    ]
+
+
+def _group_names(advice: Advice) -> list[str]:
+    """Thirds by speed, where speeds differ."""
+    for one in advice.timed:
+        if one.measures is not None and one.measures.bias.by_speed:
+            return [group.name for group in one.measures.bias.by_speed]
+    return []
+
+
+def _shown(advice: Advice) -> list[str]:
+    ranked = [one.label for one in advice.ranking]
+    rest = [one.label for one in advice.timed if one.label not in ranked and one.measures is not None]
+    return [*ranked, *rest][:SHOWN]
+
+
+def _score(advice: Advice, one: RankedCandidate, info: MetricInfo | None) -> str:
+    if one.place in ("timed", "diverged") or one.score is None:
+        return "" if one.place == "timed" else f": {one.place}"
+    text = f": {say_score(advice.aim, one.score, info)}"
+    if one.low is not None and one.high is not None:
+        low, high = (say_score(advice.aim, end, info) for end in (one.low, one.high))
+        text += f" ({low} to {high})"
+    seeds = f", {len(one.values)} seed{'s' * (len(one.values) != 1)}"
+    words = {"first": "", "tied": ", not told from the first", "left": ", left early"}
+    return text + seeds + words.get(one.place, "")
+
+
+def _ratio(group: GroupBias | None) -> str:
+    ratio = None if group is None else group.ratio
+    return "" if ratio is None else f"{ratio:.2g}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f}%"

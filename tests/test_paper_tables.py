@@ -192,7 +192,7 @@ def test_a_run_that_is_behind_is_left():
 
 
 def test_ratios_are_paired_and_say_where_they_are_bounds():
-    from paper_tables.show import Row, ratio
+    from paper_tables.rows import Row, ratio
 
     one = Row("a", "a", "", {0: entry(100, 200), 1: entry(100), 2: entry(50, end_s=80.0)})
     two = Row("b", "b", "", {0: entry(50, 100), 1: entry(10, 500), 2: entry(50)})

@@ -12,6 +12,7 @@ forgets results of some policies, after a change of their code.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ def main(given_arguments: list[str] | None = None) -> None:
         from fedpace.runs.comparison.compare import jobs_at_once
 
         jobs = jobs_at_once(given.jobs, given.device, 1000)
-        study.carry_out_wanted(wanted, entry_of, jobs, given.device, given.minutes, given.within)
+        extract = partial(entry_of, metric=table.config.compare.metric)
+        study.carry_out_wanted(wanted, extract, jobs, given.device, given.minutes, given.within)
         print("\n".join([*progress(table, study.runs, policies, seeds), ""]))
     from paper_tables.show import show
 

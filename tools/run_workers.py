@@ -34,8 +34,8 @@ class RunOrder:
     """A run to carry out: its place in the results, and its config.
 
     settings: of its policy with all defaults, where results of other ones do not stand.
-    race: runs of one race have the same; one that has not come to the lowest of `targets` when another
-    came to the highest is left. Targets are of metrics that rise.
+    race: runs of one race have the same; one that has not come to the first of `targets` when another
+    came to the last is left. Targets are of `metric`, by default the task's main one, easiest first.
     """
 
     key: str
@@ -44,6 +44,7 @@ class RunOrder:
     settings: Settings = field(default_factory=dict)
     race: str | None = None
     targets: tuple[float, ...] = ()
+    metric: str | None = None
 
 
 @dataclass
@@ -126,7 +127,10 @@ class RunWorkers:
     def _start(self) -> RunWorker:
         spawn = get_context("spawn")
         here, there = spawn.Pipe()
-        given = (there, dict(self._share.env), self._share.room, self.device, self.extract)
+        env = dict(self._share.env)
+        if self.device == "cpu" and self.count > 1:
+            env["OMP_NUM_THREADS"] = "1"  # each has a core; read when torch is imported
+        given = (there, env, self._share.room, self.device, self.extract)
         process = spawn.Process(target=_work, args=given, daemon=True)
         process.start()
         there.close()
@@ -190,7 +194,9 @@ class _Race:
             _, number, limit = self.parent.recv()
             if number == self.number:
                 self.limit = limit
-        value = next(iter(fact.metrics.values()), None)
-        self.arrived |= value is not None and value >= min(self.order.targets)
+        first, last = self.order.targets[0], self.order.targets[-1]
+        metric = self.order.metric or next(iter(fact.metrics), "")
+        value, sign = fact.metrics.get(metric), 1 if last >= first else -1
+        self.arrived |= value is not None and sign * value >= sign * first
         if self.limit is not None and not self.arrived and fact.at > self.limit:
             raise StopRun(f"{LEFT}: another setting was at the highest target, this not at the lowest")

@@ -119,8 +119,7 @@ class Study:
             time_s
             for by_seed in self.runs.values()
             for run in by_seed.values()
-            if run.get("race") == order.race
-            and (time_s := reached(run, max(order.targets))) is not None
+            if run.get("race") == order.race and (time_s := reached(run, order.targets[-1])) is not None
         ]
         return min(times, default=None)
 
@@ -190,8 +189,8 @@ def _good(runs: Runs, row: str, column: str) -> list[Settings]:
 
 def reached(run: Settings, target: float) -> float | None:
     """Seconds to the first test that is as good as a target; None for never."""
-    track = zip(run.get("times", ()), run.get("values", ()), strict=True)
-    return next((at for at, value in track if value >= target), None)
+    track, sign = zip(run.get("times", ()), run.get("values", ()), strict=True), run.get("sign", 1)
+    return next((at for at, value in track if sign * value >= sign * target), None)
 
 
 def sum_of(config: Settings) -> str:

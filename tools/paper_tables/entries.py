@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fedpace.core.evaluation.fairness import Fairness
-from fedpace.core.evaluation.metric import ACCURACY, LOSS, MetricInfo
+from fedpace.core.evaluation.metric import ACCURACY, MetricInfo, find_metric
 from fedpace.report.summary import Summary, Track
 
 MOST_POINTS = 150
@@ -13,17 +13,18 @@ MOST_POINTS = 150
 Entry = dict[str, Any]
 
 
-def entry_of(summary: Summary) -> Entry:
-    """What is kept of a run: its curve, thinned, and its numbers."""
-    main = summary.main
-    track = thinned(summary.metric(), main) if summary.metric() else []
+def entry_of(summary: Summary, metric: str | None = None) -> Entry:
+    """What is kept of a run: its curve, thinned, and its numbers. metric: by default the main one."""
+    main = summary.main if metric is None else find_metric(summary.metrics, metric, "metric")
+    track = thinned(summary.metric(metric), main) if summary.metric(metric) else []
     fairness = summary.fairness
     return {
         "metric": main.name,
+        "sign": 1 if main.higher_is_better else -1,
         "times": [round(at, 2) for at, _ in track],
         "values": [round(value, 5) for _, value in track],
-        "final": _short(summary.final()),
-        "best": _short(summary.best()),
+        "final": _short(summary.final(metric)),
+        "best": _short(summary.best(metric)),
         "end_s": round(summary.end_s, 2),
         "finished": summary.finished,
         "diverged": None if summary.diverged is None else list(summary.diverged),
@@ -81,8 +82,9 @@ def summary_of(entry: Entry) -> Summary:
 
 def metric_of(entry: Entry) -> MetricInfo:
     """The metric of a run's curve."""
-    known = {one.name: one for one in (ACCURACY, LOSS)}
-    return known.get(entry["metric"], MetricInfo(entry["metric"]))
+    if entry["metric"] == ACCURACY.name:
+        return ACCURACY
+    return MetricInfo(entry["metric"], entry.get("sign", 1) > 0)
 
 
 def thinned(track: Track, metric: MetricInfo, most: int = MOST_POINTS) -> Track:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedpace.report.units import time_unit
-from paper_tables.show import rows_of
+from paper_tables.rows import rows_of
 from paper_tables.table import PaperTable
 from runs import Runs
 
@@ -43,7 +43,7 @@ def draw(table: PaperTable, runs: Runs, folder: Path) -> list[Path]:
             grid = np.linspace(0, end, 200)
             mean = np.mean([np.interp(grid, times, values) for times, values in tracks], axis=0)
             axis.plot(grid, mean, color=colour, linewidth=1.8, label=row.policy)
-        for target in table.targets:
+        for target in scene.targets:
             axis.axhline(target, color="grey", linewidth=0.5, linestyle=":")
         axis.set_xlim(0, usual[len(usual) // 2] / unit_s)
         axis.set_xlabel(f"virtual time ({unit})")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from run_workers import RunOrder, Settings
 
-from fedpace.report.sweep.choice import CellScore, best_of_each, rank_cells, score_runs
+from fedpace.report.sweep.choice import CellScore, Criterion, best_of_each, rank_cells, score_runs
 from paper_tables.entries import metric_of, summary_of
 from paper_tables.table import PaperTable, Scene
 from runs import Runs, reached, stands
@@ -48,26 +48,20 @@ def orders(table: PaperTable, runs: Runs, policies: Sequence[str], seeds: int) -
         for policy in policies:
             choice = choices.get((scene.name, policy))
             for label, seed in () if choice is None else choice.open:
-                order = choosing_order(table, scene, label, seed)
+                order = table.choosing_order(scene, label, seed)
                 if seed == first:  # one setting of everybody, then the next of everybody
                     cells.append((scene.cells_of(policy).index(label), order))
                 else:
                     rest.append(order)
     tried = [order for _, order in sorted(cells, key=lambda one: one[0])]
     reported = [
-        scene.order(label, seed, table.targets)
+        table.order(scene, label, seed)
         for seed in table.seeds[:seeds]
         for scene in table.scenes
         for policy in policies
         if (label := choices[table.choosing_scene(scene).name, policy].label) is not None
     ]
     return [*tried, *rest, *reported]
-
-
-def choosing_order(table: PaperTable, scene: Scene, label: str, seed: int) -> RunOrder:
-    """A run of the choice."""
-    race = seed == table.choose_seeds[0] and table.criterion.by == "time"
-    return scene.order(label, seed, table.criterion.targets, race, table.choose_share)
 
 
 def choose(table: PaperTable, scene: Scene, policy: str, runs: Runs) -> Choice:
@@ -92,32 +86,30 @@ def choose(table: PaperTable, scene: Scene, policy: str, runs: Runs) -> Choice:
         }
         info = metric_of(seen[labels[0]][0])
         groups = {label: [summary_of(entry) for entry in entries] for label, entries in seen.items()}
-        scores |= {label: score_runs(groups[label], table.criterion, info, number) for label in labels}
-        ranked = rank_cells({label: scores[label] for label in labels}, table.criterion, info)
+        scores |= {label: score_runs(groups[label], scene.criterion, info, number) for label in labels}
+        ranked = rank_cells({label: scores[label] for label in labels}, scene.criterion, info)
         if number < len(table.choose_seeds):
-            stayed = [label for label in ranked if not _is_behind(label, seen, table)]
+            stayed = [label for label in ranked if not _is_behind(label, seen, scene.criterion)]
             labels = stayed[: -(-len(scene.cells_of(policy)) // 2**number)]
             if not labels:
                 return Choice(None, (), scores)
-    best, _ = best_of_each(groups, dict.fromkeys(labels, policy), table.criterion, number)
+    best, _ = best_of_each(groups, dict.fromkeys(labels, policy), scene.criterion, number)
     return Choice(best[policy], (), scores)
 
 
 def _entry(table: PaperTable, scene: Scene, label: str, seed: int, runs: Runs) -> Settings | None:
     """A run of the choice, if it is there."""
     run = runs.get(scene.key(label), {}).get(str(seed))
-    return run if stands(run, choosing_order(table, scene, label, seed)) else None
+    return run if stands(run, table.choosing_order(scene, label, seed)) else None
 
 
-def _is_behind(label: str, seen: Mapping[str, Sequence[Settings]], table: PaperTable) -> bool:
+def _is_behind(label: str, seen: Mapping[str, Sequence[Settings]], aims: Criterion) -> bool:
     """Tell if on the first seed another was at the highest target, and this one not at the lowest."""
-    targets = table.criterion.targets
-    if not targets:
+    if aims.by != "time":
         return False
-    firsts = [
-        time_s for runs in seen.values() if (time_s := reached(runs[0], max(targets))) is not None
-    ]
-    own = reached(seen[label][0], min(targets))
+    last = [reached(runs[0], aims.targets[-1]) for runs in seen.values()]
+    firsts = [time_s for time_s in last if time_s is not None]
+    own = reached(seen[label][0], aims.targets[0])
     return bool(firsts) and (own is None or own > min(firsts))
 
 
@@ -138,5 +130,5 @@ def stands_for(scene: Scene, table: PaperTable, label: str | None, seed: int, ru
     """Tell if a reported run is there."""
     if label is None:
         return False
-    order = scene.order(label, seed, table.targets)
+    order = table.order(scene, label, seed)
     return stands(runs.get(scene.key(label), {}).get(str(seed)), order)

@@ -1,126 +1,59 @@
 """A table of a paper as Markdown, from its results."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean, geometric_mean, stdev
+from collections.abc import Iterator, Sequence
+from statistics import fmean, stdev
 
+from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.units import time_unit
-from paper_tables.entries import Entry
-from paper_tables.schedule import choose, stands_for
+from paper_tables.rows import Row, find_row, percent, ratio, rows_of
 from paper_tables.table import PaperTable, Scene
-from runs import Runs, reached
-
-
-@dataclass(frozen=True)
-class Row:
-    """The runs of a policy in a scene: those of its chosen setting on the table's seeds, by seed."""
-
-    policy: str
-    label: str | None
-    setting: str
-    runs: Mapping[int, Entry]
-
-    def times(self, target: float) -> dict[int, float | None]:
-        """Seconds to a target by seed; None for never."""
-        return {seed: reached(run, target) for seed, run in self.runs.items()}
-
-    def mean(self, name: str) -> float | None:
-        """Mean of a number over the seeds that have it."""
-        values = [run[name] for run in self.runs.values() if run.get(name) is not None]
-        return fmean(values) if values else None
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Times of one policy over those of another, seed by seed.
-
-    at_least, at_most: seeds in which the first or the second never came to the target, and counts as
-    long as its run; where neither did, a seed is left out.
-    """
-
-    values: tuple[float, ...]
-    at_least: int = 0
-    at_most: int = 0
-
-    @property
-    def mean(self) -> str:
-        """Geometric mean, with a sign where it is a bound."""
-        if not self.values:
-            return "-"
-        sign = "≥ " * bool(self.at_least) + "≤ " * bool(self.at_most)
-        return f"{'~ ' if self.at_least and self.at_most else sign}{geometric_mean(self.values):.2f}"
-
-    def __str__(self) -> str:
-        spread = f" ({min(self.values):.2f} to {max(self.values):.2f})" if len(self.values) > 1 else ""
-        return f"{self.mean}{spread}"
-
-
-def rows_of(table: PaperTable, scene: Scene, study: str, runs: Runs) -> list[Row]:
-    """The policies of a study in a scene, with the runs that are there."""
-    rows = []
-    for policy in table.studies[study]:
-        label = choose(table, table.choosing_scene(scene), policy, runs).label
-        found = {
-            seed: runs[scene.key(label)][str(seed)]
-            for seed in table.seeds
-            if label is not None and stands_for(scene, table, label, seed, runs)
-        }
-        cell = None if label is None else scene.cells[label].values
-        setting = ", ".join(f"{name} = {value:g}" for name, value in (cell or {}).items())
-        rows.append(Row(policy, label, setting, found))
-    return rows
-
-
-def ratio(first: Row, second: Row, target: float) -> Ratio:
-    """The first one's times over the second's, in the seeds in which one of them came to the target."""
-    values, at_least, at_most = [], 0, 0
-    for seed in first.runs.keys() & second.runs.keys():
-        runs = first.runs[seed], second.runs[seed]
-        one, other = (reached(run, target) for run in runs)
-        if (one is None and other is None) or other == 0:
-            continue
-        at_least += one is None
-        at_most += other is None
-        over, under = (
-            run["end_s"] if time_s is None else time_s
-            for run, time_s in zip(runs, (one, other), strict=True)
-        )
-        values.append(over / under)
-    return Ratio(tuple(values), at_least, at_most)
+from runs import Runs
 
 
 def show(table: PaperTable, runs: Runs) -> Iterator[str]:
-    """All of it: a table for every study and scene, and ours against the best of the others."""
+    """All of it: tables of every study, ours against the best of the others, and what numbers are."""
     yield f"## {table.title}"
     for study in table.studies:
-        for scene in table.scenes:
-            rows = rows_of(table, scene, study, runs)
-            if not any(row.runs for row in rows):
-                continue
-            heading = ", ".join(text for text in (study, scene.name) if text)
-            yield f"\n### {heading}\n" if heading else ""
-            yield from times_table(table, study, rows)
-        yield from ahead_table(table, study, runs)
+        yield from study_lines(table, study, runs)
     yield f"\n{about(table, runs)}"
 
 
-def times_table(table: PaperTable, study: str, rows: Sequence[Row]) -> Iterator[str]:
+def study_lines(table: PaperTable, study: str, runs: Runs) -> Iterator[str]:
+    """The tables of one study."""
+    rows = {scene.name: rows_of(table, scene, study, runs) for scene in table.scenes}
+    there = [scene for scene in table.scenes if any(row.runs for row in rows[scene.name])]
+    if table.columns is None:
+        for scene in there:
+            heading = ", ".join(text for text in (study, scene.name) if text)
+            yield f"\n### {heading}\n" if heading else ""
+            yield from times_table(table, study, scene, rows[scene.name])
+    else:
+        yield from column_tables(table, study, there, rows)
+    yield from ahead_table(table, study, there, rows)
+
+
+# Scenes one below the other.
+
+
+def times_table(table: PaperTable, study: str, scene: Scene, rows: Sequence[Row]) -> Iterator[str]:
     """Time to each target, relative to the reference, and what it took."""
     unit, unit_s = time_unit(
         max((run["end_s"] for row in rows for run in row.runs.values()), default=1)
     )
-    base = next((row for row in rows if row.policy == table.label_in(study, table.reference)), None)
-    targets = [f"to {100 * target:g}% ({unit})" for target in table.targets]
-    numbers = ["best (%)", "participation (%)", "idle (%)", "moved (GB)"]
+    base, metric = find_row(rows, table.label_in(study, table.reference)), metric_in(rows)
+    targets = [f"to {metric.target(target)} ({unit})" for target in scene.targets]
+    best = f"best ({'%' if metric.share else metric.name})"
+    numbers = [best, "participation (%)", "clients a round", "idle (%)", "moved (GB)"]
     fair = any(run.get("fairness") for row in rows for run in row.runs.values())
-    numbers += ["slow third (%)", "worst tenth (%)"] if fair else []
+    numbers += ["last (%)", "fast third (%)", "slow third (%)", "worst tenth (%)"] if fair else []
     head = ["policy", "setting", *targets, *numbers, "seeds"]
     yield "| " + " | ".join(head) + " |"
     yield "|---|---|" + "---:|" * (len(head) - 2)
     for row in rows:
         if row.runs:
-            cells = [time_text(row, base, target, unit_s) for target in table.targets]
-            texts = [row.policy, row.setting, *cells, *number_texts(row, fair), str(len(row.runs))]
+            cells = [time_text(row, base, target, unit_s) for target in scene.targets]
+            rest = number_texts(row, metric, fair)
+            texts = [row.policy, row.setting, *cells, *rest, str(len(row.runs))]
             yield "| " + " | ".join(texts) + " |"
 
 
@@ -138,44 +71,106 @@ def time_text(row: Row, base: Row | None, target: float, unit_s: float) -> str:
     return f"{text}, {found.mean}x"
 
 
-def number_texts(row: Row, fair: bool) -> list[str]:
+def number_texts(row: Row, metric: MetricInfo, fair: bool) -> list[str]:
     """The other columns of a policy."""
     moved = fmean(run["down_bytes"] + run["up_bytes"] for run in row.runs.values()) / 1e9
-    texts = [*(percent(row.mean(name)) for name in ("best", "participation", "idle")), f"{moved:.2f}"]
+    best, clients = row.mean("best"), row.mean("clients")
+    texts = [
+        "" if best is None else percent(best) if metric.share else f"{best:.4g}",
+        percent(row.mean("participation")),
+        "" if clients is None else f"{clients:.1f}",
+        percent(row.mean("idle")),
+        f"{moved:.2f}",
+    ]
     if fair:
         kept = [run["fairness"] for run in row.runs.values() if run.get("fairness")]
-        slow = [one["groups"]["slow"] for one in kept if "slow" in one["groups"]]
+        groups = [
+            [one["groups"][name] for one in kept if name in one["groups"]] for name in ("fast", "slow")
+        ]
         worst = [one["worst_decile"] for one in kept]
-        texts += [percent(fmean(some) if some else None) for some in (slow, worst)]
+        texts.append(percent(row.mean("final")))
+        texts += [percent(fmean(some) if some else None) for some in (*groups, worst)]
     return texts
 
 
-def percent(share: float | None) -> str:
-    """A share in percent; nothing where there is none."""
-    return "" if share is None else f"{100 * share:.1f}"
+def metric_in(rows: Sequence[Row]) -> MetricInfo:
+    """The metric of some runs."""
+    run = next((run for row in rows for run in row.runs.values()), None)
+    if run is None or run["metric"] == ACCURACY.name:
+        return ACCURACY
+    return MetricInfo(run["metric"], run.get("sign", 1) > 0)
 
 
-def ahead_table(table: PaperTable, study: str, runs: Runs) -> Iterator[str]:
+# Scenes side by side.
+
+
+def column_tables(
+    table: PaperTable, study: str, scenes: Sequence[Scene], rows: dict[str, list[Row]]
+) -> Iterator[str]:
+    """A table for each value of all axes but one, which is in its columns with the axes after it."""
+    first = list(table.axes).index(table.columns or "")
+    axes = list(table.axes)[:first]
+    for place in dict.fromkeys(tuple(scene.values[axis] for axis in axes) for scene in scenes):
+        mine = [scene for scene in scenes if tuple(scene.values[axis] for axis in axes) == place]
+        heading = ", ".join([text for text in (study,) if text] + list(place))
+        yield f"\n**{heading}**\n" if heading else ""
+        yield "| | " + " | ".join(_column(table, scene, first) for scene in mine) + " |"
+        yield "|---|" + "---:|" * len(mine)
+        reference = table.label_in(study, table.reference)
+        for policy in table.studies[study]:
+            cells = [
+                cell_text(
+                    scene, find_row(rows[scene.name], policy), find_row(rows[scene.name], reference)
+                )
+                for scene in mine
+            ]
+            if any(cells):
+                yield f"| {policy} | " + " | ".join(cells) + " |"
+
+
+def _column(table: PaperTable, scene: Scene, first: int) -> str:
+    return ", ".join(f"{axis} {scene.values[axis]}" for axis in list(table.axes)[first:])
+
+
+def cell_text(scene: Scene, row: Row | None, base: Row | None) -> str:
+    """Last value, or time to the last target: of the reference in seconds, of others relative to it."""
+    if row is None or not row.runs:
+        return ""
+    if scene.criterion.by == "value":
+        values = [100 * run["final"] for run in row.runs.values() if run["final"] is not None]
+        spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
+        return f"{fmean(values):.1f}{spread}" if values else "-"
+    target = scene.targets[-1]
+    times = [time_s for time_s in row.times(target).values() if time_s is not None]
+    missed = f" ({len(times)} of {len(row.runs)})" if len(times) < len(row.runs) else ""
+    if row is base or base is None or not base.runs:
+        spread = f" ± {stdev(times):.0f}" if len(times) > 1 else ""
+        return f"{fmean(times):.0f}{spread} s{missed}" if times else f"-{missed}"
+    return f"{ratio(row, base, target).mean}x{missed}" if times else f"-{missed}"
+
+
+# Ours and the others.
+
+
+def ahead_table(
+    table: PaperTable, study: str, scenes: Sequence[Scene], rows: dict[str, list[Row]]
+) -> Iterator[str]:
     """How many times sooner ours is than the best of the others, paired by seed."""
-    own = table.label_in(study, table.ours)
-    lines = []
-    for scene in table.scenes if own else ():
-        rows = rows_of(table, scene, study, runs)
-        ours = next(row for row in rows if row.policy == own)
-        for target in table.targets:
-            others = [row for row in rows if row is not ours and row.runs]
-            best = min(others, key=lambda row: _rank(row, target), default=None)
-            if best is None or not ours.runs:
-                continue
+    own, lines = table.label_in(study, table.ours), []
+    for scene in scenes if own else ():
+        here = rows[scene.name]
+        ours, metric = find_row(here, own), metric_in(here)
+        others = [row for row in here if row is not ours and row.runs]
+        if ours is None or not ours.runs or not others or scene.criterion.by == "value":
+            continue
+        reference = find_row(here, table.label_in(study, table.reference))
+        for target in scene.targets:
+            best = min(others, key=lambda row: _rank(row, target))
             named = best.policy if any(best.times(target).values()) else "none got there"
-            reference = next(
-                (row for row in rows if row.policy == table.label_in(study, table.reference)), None
-            )
             versus = "" if reference is None else str(ratio(reference, ours, target))
             place = f"{scene.name}, " if scene.name else ""
-            lines.append(
-                f"| {place}{100 * target:g}% | {named} | {ratio(best, ours, target)} | {versus} |"
-            )
+            ahead = str(ratio(best, ours, target))
+            lines.append(f"| {place}{metric.target(target)} | {named} | {ahead} | {versus} |")
     if lines:
         yield f"\n| {own}, times ahead | best of the others | of it | of {table.reference} |"
         yield "|---|---|---:|---:|"
@@ -192,13 +187,20 @@ def _rank(row: Row, target: float) -> tuple[int, float]:
 def about(table: PaperTable, runs: Runs) -> str:
     """Of what the numbers are."""
     made = [run for by_seed in runs.values() for run in by_seed.values() if "samples" in run]
+    if not made:
+        return "Nothing is there yet."
     samples, seconds = sum(run["samples"] for run in made), sum(run["seconds"] for run in made)
     precisions = ", ".join(sorted({run["precision"] for run in made}))
-    words = table.criterion.words(None) if made else ""
+    chosen = any(len(scene.cells) > len(table.policies) for scene in table.scenes)
+    seeds = ", ".join(map(str, table.choose_seeds))
+    tuned = f"Settings by {table.scenes[0].criterion.words(None)} on seeds {seeds}. " if chosen else ""
+    by_time = table.scenes[0].criterion.by == "time"
+    ratios = (
+        f"; x: times of the policy over {table.reference}'s, geometric mean of the seeds' ratios; "
+        "≥, ≤: a run that did not get there counts as long as it ran"
+    )
     return (
-        f"Mean ± standard deviation over seeds {table.seeds[0]} to {table.seeds[-1]}; x: times of the "
-        f"policy over {table.reference}'s, geometric mean of the seeds' ratios; ≥, ≤: a run that did "
-        f"not get there counts as long as it ran. Settings by {words} on seeds "
-        f"{', '.join(map(str, table.choose_seeds))}. {len(made)} runs, {samples / 1e6:.0f} million "
-        f"samples, {precisions}, {seconds:,.0f} seconds of processes."
+        f"Mean ± standard deviation over seeds {table.seeds[0]} to {table.seeds[-1]}"
+        f"{ratios if by_time and table.reference else ''}. {tuned}{len(made)} runs, "
+        f"{samples / 1e6:.0f} million samples, {precisions}, {seconds:,.0f} seconds of processes."
     )

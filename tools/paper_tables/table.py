@@ -6,6 +6,8 @@ The file is a fedpace config with `[compare]` and `[sweep]`, and a table `[paper
     reference = "timelyfl"           policy that times are told relative to, in every study
     ours = "cadence"                 policy that is set against the best of the others
     choose_share = 0.5               runs of the choice last this share of a policy's hours; default: 1
+    to_end = true                    the table's runs go on to their hours; default: to the last target
+    columns = AXIS                   scenes are columns from this axis on; default: a table for each
     [paper.studies]                  labels that are compared with each other, by a name; default: all
     [paper.scenes.AXIS.VALUE]        keys of the config that this scene changes, as `--set` has them
     [paper.choose_in]                AXIS = VALUE: the scene in which settings are chosen for all others
@@ -30,7 +32,17 @@ from fedpace.runs.comparison.grid import GridCell, flat_grid, grid_cells
 from fedpace.runs.config import Config
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "papers"
-KEYS = ("title", "reference", "ours", "studies", "scenes", "choose_in", "choose_share")
+KEYS = (
+    "title",
+    "reference",
+    "ours",
+    "studies",
+    "scenes",
+    "choose_in",
+    "choose_share",
+    "to_end",
+    "columns",
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,19 @@ class Scene:
         """Where results of a setting stand."""
         return f"{self.name}: {label}" if self.name else label
 
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """Targets of the table in this scene, the easiest first."""
+        return self.config.compare.targets
+
+    @property
+    def criterion(self) -> Criterion:
+        """What settings are chosen by."""
+        targets, metric = self.config.sweep.targets or self.targets, self.config.compare.metric
+        if self.config.sweep.by == "value" or not targets:
+            return Criterion("value", metric)
+        return Criterion("time", metric, targets)
+
     def order(
         self, label: str, seed: int, targets: tuple[float, ...], race: bool = False, share: float = 1.0
     ) -> RunOrder:
@@ -77,9 +102,11 @@ class Scene:
         config = self._expanded[0]
         policy = self.cells[label].policy
         own = {"use": policy} | dict(config.policies.get(label, {}))
+        metric = self.config.compare.metric
         plan = configs.policy_plan(config, label)
         if targets:
-            own["stop"] = {**dict(own.get("stop", {})), "target": max(targets)}
+            aim = {"target": targets[-1]} | ({} if metric is None else {"metric": metric})
+            own["stop"] = {**dict(own.get("stop", {})), **aim}
         if share < 1 and plan.stop.hours is not None:
             own["stop"] = {**dict(own.get("stop", {})), "hours": plan.stop.hours * share}
         rest = {
@@ -88,7 +115,8 @@ class Scene:
         given = rest | {"seed": seed, "policy": "it", "policies": {"it": own}}
         settings = configs.plain(plan.settings)
         own_race = f"{self.key(policy)}, seed {seed}" if race else None
-        return RunOrder(self.key(label), seed, given, settings, own_race, targets if race else ())
+        aims = targets if race else ()
+        return RunOrder(self.key(label), seed, given, settings, own_race, aims, metric)
 
 
 @dataclass(frozen=True)
@@ -102,6 +130,8 @@ class PaperTable:
     reference: str | None = None
     ours: str | None = None
     choose_share: float = 1.0
+    to_end: bool = False
+    columns: str | None = None
     choose_in: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -116,11 +146,6 @@ class PaperTable:
         return list(self.config.compare.policies or self.config.policies)
 
     @property
-    def targets(self) -> tuple[float, ...]:
-        """Targets of the table."""
-        return self.config.compare.targets
-
-    @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the table."""
         return tuple(range(self.config.seed, self.config.seed + self.config.compare.seeds))
@@ -132,13 +157,14 @@ class PaperTable:
         first = self.config.seed + 100 if first is None else first
         return tuple(range(first, first + self.config.sweep.choose_seeds))
 
-    @property
-    def criterion(self) -> Criterion:
-        """What settings are chosen by."""
-        targets = self.config.sweep.targets or self.targets
-        if self.config.sweep.by == "value" or not targets:
-            return Criterion("value")
-        return Criterion("time", targets=targets)
+    def order(self, scene: Scene, label: str, seed: int) -> RunOrder:
+        """A run of a setting on one of the table's seeds."""
+        return scene.order(label, seed, () if self.to_end else scene.targets)
+
+    def choosing_order(self, scene: Scene, label: str, seed: int) -> RunOrder:
+        """A run of the choice."""
+        race = seed == self.choose_seeds[0] and scene.criterion.by == "time"
+        return scene.order(label, seed, scene.criterion.targets, race, self.choose_share)
 
     def choosing_scene(self, scene: Scene) -> Scene:
         """The scene whose choice holds in this one."""
@@ -180,6 +206,8 @@ def table_of(name: str, table: Settings) -> PaperTable:
     for axis, value in choose_in.items():
         if value not in axes.get(axis, {}):
             raise ConfigError(f"paper.choose_in has {axis} = {value!r}, which is no scene")
+    if "columns" in paper and paper["columns"] not in axes:
+        raise ConfigError(f"paper.columns is {paper['columns']!r}, which is no axis of paper.scenes")
     policies = list(scenes[0].config.compare.policies or scenes[0].config.policies)
     studies = {key: tuple(labels) for key, labels in paper.get("studies", {"": policies}).items()}
     listed = [label for labels in studies.values() for label in labels]
@@ -195,6 +223,8 @@ def table_of(name: str, table: Settings) -> PaperTable:
         paper.get("reference"),
         paper.get("ours"),
         paper.get("choose_share", 1.0),
+        paper.get("to_end", False),
+        paper.get("columns"),
         choose_in,
         {axis: tuple(values) for axis, values in axes.items()},
     )

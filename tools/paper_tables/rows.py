@@ -1,0 +1,98 @@
+"""Rows of a paper's table: the runs of each policy's chosen setting, and ratios between them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, geometric_mean
+
+from paper_tables.entries import Entry
+from paper_tables.schedule import choose, stands_for
+from paper_tables.table import PaperTable, Scene
+from runs import Runs, reached
+
+
+@dataclass(frozen=True)
+class Row:
+    """The runs of a policy in a scene: those of its chosen setting on the table's seeds, by seed."""
+
+    policy: str
+    label: str | None
+    setting: str
+    runs: Mapping[int, Entry]
+
+    def times(self, target: float) -> dict[int, float | None]:
+        """Seconds to a target by seed; None for never."""
+        return {seed: reached(run, target) for seed, run in self.runs.items()}
+
+    def mean(self, name: str) -> float | None:
+        """Mean of a number over the seeds that have it."""
+        values = [run[name] for run in self.runs.values() if run.get(name) is not None]
+        return fmean(values) if values else None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Times of one policy over those of another, seed by seed.
+
+    at_least, at_most: seeds in which the first or the second never came to the target, and counts as
+    long as its run; where neither did, a seed is left out.
+    """
+
+    values: tuple[float, ...]
+    at_least: int = 0
+    at_most: int = 0
+
+    @property
+    def mean(self) -> str:
+        """Geometric mean, with a sign where it is a bound."""
+        if not self.values:
+            return "-"
+        sign = "≥ " * bool(self.at_least) + "≤ " * bool(self.at_most)
+        return f"{'~ ' if self.at_least and self.at_most else sign}{geometric_mean(self.values):.2f}"
+
+    def __str__(self) -> str:
+        spread = f" ({min(self.values):.2f} to {max(self.values):.2f})" if len(self.values) > 1 else ""
+        return f"{self.mean}{spread}"
+
+
+def rows_of(table: PaperTable, scene: Scene, study: str, runs: Runs) -> list[Row]:
+    """The policies of a study in a scene, with the runs that are there."""
+    rows = []
+    for policy in table.studies[study]:
+        label = choose(table, table.choosing_scene(scene), policy, runs).label
+        found = {
+            seed: runs[scene.key(label)][str(seed)]
+            for seed in table.seeds
+            if label is not None and stands_for(scene, table, label, seed, runs)
+        }
+        cell = None if label is None else scene.cells[label].values
+        setting = ", ".join(f"{name} = {value:g}" for name, value in (cell or {}).items())
+        rows.append(Row(policy, label, setting, found))
+    return rows
+
+
+def ratio(first: Row, second: Row, target: float) -> Ratio:
+    """The first one's times over the second's, in the seeds in which one of them came to the target."""
+    values, at_least, at_most = [], 0, 0
+    for seed in first.runs.keys() & second.runs.keys():
+        runs = first.runs[seed], second.runs[seed]
+        one, other = (reached(run, target) for run in runs)
+        if (one is None and other is None) or other == 0:
+            continue
+        at_least += one is None
+        at_most += other is None
+        over, under = (
+            run["end_s"] if time_s is None else time_s
+            for run, time_s in zip(runs, (one, other), strict=True)
+        )
+        values.append(over / under)
+    return Ratio(tuple(values), at_least, at_most)
+
+
+def find_row(rows: Sequence[Row], policy: str | None) -> Row | None:
+    """The row of a policy."""
+    return next((row for row in rows if row.policy == policy), None)
+
+
+def percent(share: float | None) -> str:
+    """A share in percent; nothing where there is none."""
+    return "" if share is None else f"{100 * share:.1f}"

@@ -16,6 +16,8 @@ from fedpace.learn.many.stacks.operators.batch_norm_kernels import NormalisedBat
 from fedpace.learn.many.stacks.operators.cross_entropy import StackedCrossEntropy
 from fedpace.learn.many.stacks.operators.depthwise import StackedDepthwise
 from fedpace.learn.many.stacks.operators.gru import GruRecurrence
+from fedpace.learn.many.stacks.operators.packed_attention import StackedAttention
+from fedpace.learn.model.attention import attend_packed
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -290,6 +292,53 @@ def test_steps_of_a_gru_are_those_without_kernels(samples, width, axis, biased):
     expected = with_gradients(outputs, plain, slopes.double())
     found = GruRecurrence.apply(*given[:3], given[3] if biased else None, axis, True)
     assert away(with_gradients(found, given, slopes), expected) < 1e-5
+
+
+@pytest.mark.parametrize(("rows", "channels"), [(37, 200), (5, 5000), (40, 1)])
+def test_slopes_of_many_rows_are_those_of_layer_norms(rows, channels):
+    draw = torch.Generator().manual_seed(0)
+    sizes = (2, rows, channels, 1), (2, channels), (2, channels)
+    given = [torch.randn(size, generator=draw).add_(1).to(DEVICE).requires_grad_() for size in sizes]
+    slopes = torch.randn(sizes[0], generator=draw).to(DEVICE)
+    plain = [one.detach().double().requires_grad_() for one in given]
+    outputs = torch.stack([group_norm(a, 1, b, c, 1e-3) for a, b, c in zip(*plain, strict=True)])
+    expected = with_gradients(outputs, plain, slopes.double())
+    found = with_gradients(Normalisations.apply(*given, None, 1, 1e-3, False)[0], given, slopes)
+    assert away(found[:1] + found[2:], expected[:1] + expected[2:]) < 1e-5
+    assert (found[1] - expected[1]).abs().max() < 1e-4
+    alone = [one[1:].detach().requires_grad_() for one in given]
+    again = with_gradients(Normalisations.apply(*alone, None, 1, 1e-3, False)[0], alone, slopes[1:])
+    assert all(torch.equal(one[1:], other) for one, other in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(3, 11, 5), (2, 8, 300), (1, 1, 1)])
+def test_biases_are_added_to_every_row_of_a_client(shape, dtype):
+    from fedpace.learn.many.kernels import dense
+
+    draw = torch.Generator().manual_seed(0)
+    y, bias = (torch.randn(size, generator=draw).to(DEVICE, dtype) for size in (shape, shape[::2]))
+    expected = y + bias[:, None]
+    dense.add_bias(y, bias)
+    # Triton's interpreter cuts numbers off where a GPU rounds them.
+    assert away([y], [expected.double()]) < (1e-7 if dtype == torch.float32 else 1e-2)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    ("length", "heads", "width"), [(20, 4, 64), (1, 2, 16), (33, 1, 24), (64, 2, 8)]
+)
+@pytest.mark.parametrize(("exact", "tolerance"), [(True, 1e-5), (False, 5e-3)])
+def test_outputs_and_gradients_are_those_of_attention(length, heads, width, causal, exact, tolerance):
+    draw = torch.Generator().manual_seed(0)
+    parts = torch.randn(3, length, 3, heads, width, generator=draw).to(DEVICE).requires_grad_()
+    slopes = torch.randn(3, length, heads * width, generator=draw).to(DEVICE)
+    plain = parts.detach().double().requires_grad_()
+    expected = with_gradients(attend_packed(plain, causal), [plain], slopes.double())
+    found = with_gradients(StackedAttention.apply(parts, causal, exact).flatten(2), [parts], slopes)
+    assert away(found, expected) < tolerance
+    alone = parts[1:].detach()
+    assert torch.equal(StackedAttention.apply(alone, causal, exact).flatten(2), found[0][1:])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

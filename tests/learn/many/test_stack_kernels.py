@@ -14,8 +14,10 @@ from fedpace.learn.many import kernels as package
 from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks import plan as stack_plan
 from fedpace.learn.many.stacks.custom_kernels import StackKernels, usable
+from fedpace.learn.many.stacks.operators import dense
 from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.metrics.loss import TokenLoss
+from fedpace.learn.model.attention import attend_packed
 from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU
 from tests.learn.many.architectures import TASKS as ARCHITECTURES
 from tests.learn.many.test_stack_replay import distance, every_depth, trainer_of
@@ -185,10 +187,40 @@ class SlowLosses:
         return found * (slopes * (targets != ignored))[:, None]
 
 
+class SlowAttention:
+    """The kernels of attention, likewise."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def attend(self, parts, causal, exact):
+        self.calls["attention"] += 1
+        return attend_packed(parts, causal).unflatten(2, parts.shape[3:])
+
+    def parts_of(self, parts, slopes, causal, exact):
+        self.calls["attention, slopes"] += 1
+        with torch.enable_grad():
+            parts = parts.detach().requires_grad_()
+            return torch.autograd.grad(attend_packed(parts, causal), parts, slopes.flatten(2))[0]
+
+
+class SlowBiases:
+    """The kernel of dense layers' biases, likewise."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def add_bias(self, y, bias):
+        self.calls["biases"] += 1
+        y += bias[:, None]
+
+
 @pytest.fixture
 def kernels(monkeypatch):
     slow = Slow()
     monkeypatch.setattr(package, "gru", SlowGru(slow.calls), raising=False)
+    monkeypatch.setattr(package, "attention", SlowAttention(slow.calls), raising=False)
+    monkeypatch.setattr(package, "dense", SlowBiases(slow.calls), raising=False)
     monkeypatch.setattr(package, "cross_entropy", SlowLosses(slow.calls), raising=False)
     monkeypatch.setattr(package, "depthwise", SlowDepthwise(slow.calls), raising=False)
     monkeypatch.setattr(package, "batch_norm", SlowBatches(slow.calls), raising=False)
@@ -313,6 +345,53 @@ def test_rows_are_normalised_as_groups_are(kernels):
     found = StackedExecutor(trainer).train(work)
     assert 0 < kernels.calls["slopes_of"] <= kernels.calls["normalise"]
     assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
+def test_short_sequences_attend_in_a_kernel_of_their_own(kernels):
+    trainer = trainer_of(ARCHITECTURES["albert"](), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    assert 0 < kernels.calls["attention, slopes"] <= kernels.calls["attention"]
+    assert kernels.calls["biases"] > 0
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
+def test_gradients_of_weights_that_are_used_again_are_summed_where_they_are(kernels, monkeypatch):
+    sums = []
+
+    class Noted(dense.SharedGradient):
+        def __init__(self, products):
+            sums.append(products)
+            super().__init__(products)
+
+    monkeypatch.setattr(dense, "SharedGradient", Noted)
+    trainer = trainer_of(ARCHITECTURES["albert"](), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    assert set(sums) == {trainer.body(None).model.layers}
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
+class Aside(nn.Module):
+    """A layer that is used three times: in a row, and once for something that no loss sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.again, self.head = nn.Linear(36, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = torch.tanh(self.again(torch.tanh(self.first(x.flatten(1)))))
+        self.again(x)
+        with torch.no_grad():
+            self.again(x)
+        return self.head(torch.tanh(self.again(x)))
+
+
+def test_uses_that_no_loss_sees_are_not_waited_for(kernels):
+    trainer = trainer_of(replace(images(), model=Aside), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    assert distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, TokenLoss(ignore=0)])

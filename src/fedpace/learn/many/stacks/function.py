@@ -65,6 +65,8 @@ def _in_front(tensor: Tensor | None, at: int | None, clients: int) -> Tensor | N
     """Move the clients' axis to the front; `at`: where it is, None: all of them share the tensor."""
     if tensor is None:
         return None
+    if at == 0:
+        return tensor
     return tensor.expand(clients, *tensor.shape) if at is None else tensor.movedim(at, 0)
 
 

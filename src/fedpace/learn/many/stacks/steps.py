@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from fedpace.learn.many.stacks.chain import DenseChain
 from fedpace.learn.many.stacks.custom_kernels import StackKernels
 from fedpace.learn.many.stacks.operators.batch_norm import BatchStatistics, batch_norms, held_norms
+from fedpace.learn.many.stacks.operators.dense import share_gradients
 from fedpace.learn.many.stacks.operators.mode import StackOperators
 from fedpace.learn.many.stacks.stack import StackBatch
 from fedpace.learn.model.layers import BoundModel
@@ -75,7 +76,10 @@ class VmapGradients:
             values = vmap(value)(tensors, batch.inputs, batch.targets, given)
         if not values.requires_grad:
             return [None] * len(trained)
-        return list(torch.autograd.grad(values.sum(), trained, allow_unused=True))
+        total = values.sum()
+        if self._kernels:  # on a CPU looking for them costs as much
+            share_gradients(total)
+        return list(torch.autograd.grad(total, trained, allow_unused=True))
 
     def _value(
         self,

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from fedpace.core.errors import ConfigError, unknown
 from fedpace.data.text.vocabulary import PAD
+from fedpace.learn.model.attention import attend_packed
 
 MODELS = ("lstm", "albert")
 
@@ -47,9 +48,7 @@ class CausalBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         samples, length, hidden = x.shape
         parts = self.attend(x).view(samples, length, 3, self.heads, hidden // self.heads)
-        query, key, value = parts.permute(2, 0, 3, 1, 4)
-        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = self.norm1(x + self.gather(seen.transpose(1, 2).reshape(samples, length, hidden)))
+        x = self.norm1(x + self.gather(attend_packed(parts, causal=True)))
         made: Tensor = self.norm2(x + self.narrow(functional.gelu(self.widen(x))))
         return made
 

@@ -3,6 +3,7 @@
 torch.vmap copies a client's weights for every sample where a sample has more than one row.
 """
 
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -10,51 +11,97 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
-from fedpace.learn.many.stacks.function import cast, in_stack, shared
+from fedpace.learn.many.stacks.function import by_kernels, cast, in_stack, shared
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
     """Compute torch's linear within vmap; None where it is not one of numbers."""
     if not x.is_floating_point() or weight.ndim != 2:
         return None
-    found: Tensor = _of_one(*cast(x, weight, bias))
+    found: Tensor = _of_one(*cast(x, weight, bias), by_kernels(x))
     return found
 
 
 class StackedLinear(Function):
-    """x W^T + b of all clients: [clients, rows, inputs] by [clients, outputs, inputs]."""
+    """x W^T + b of all clients: [clients, rows, inputs] by [clients, outputs, inputs].
+
+    kernels: add biases by ours.
+    """
 
     @staticmethod
-    def forward(x: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(x: Tensor, weights: Tensor, bias: Tensor | None, kernels: bool) -> Tensor:
         if bias is None:
             return torch.bmm(x, weights.transpose(1, 2))
-        return torch.baddbmm(bias.unsqueeze(1), x, weights.transpose(1, 2))
+        if not kernels or not x.numel():
+            return torch.baddbmm(bias.unsqueeze(1), x, weights.transpose(1, 2))
+        from fedpace.learn.many.kernels import dense
+
+        found = torch.bmm(x, weights.transpose(1, 2)).contiguous()
+        dense.add_bias(found, bias.contiguous())
+        return found
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, weights, bias = inputs
+        x, weights, bias, _ = inputs
         ctx.save_for_backward(x, weights)
-        ctx.biased = bias is not None
+        ctx.biased, ctx.shared = bias is not None, None
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
         x, weights = ctx.saved_tensors
-        found: list[Tensor | None] = [None, None, None]
+        found: list[Tensor | None] = [None, None, None, None]
         if ctx.needs_input_grad[0]:
             found[0] = torch.bmm(slopes, weights)
         if ctx.needs_input_grad[1]:
-            found[1] = torch.bmm(slopes.transpose(1, 2), x)
+            turned = slopes.transpose(1, 2)
+            found[1] = torch.bmm(turned, x) if ctx.shared is None else ctx.shared.add(turned, x)
         if ctx.biased and ctx.needs_input_grad[2]:
             found[2] = slopes.sum(1)
         return tuple(found)
 
 
-def stacked_linear(x: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor:
+class SharedGradient:
+    """The gradient of weights that several products have in common; the last of them hands it on."""
+
+    def __init__(self, products: int) -> None:
+        self._left = products
+        self._sum: Tensor | None = None
+
+    def add(self, slopes: Tensor, x: Tensor) -> Tensor | None:
+        """Add the gradient of one product; gives their sum when all are there."""
+        self._left -= 1
+        self._sum = torch.bmm(slopes, x) if self._sum is None else self._sum.baddbmm_(slopes, x)
+        return None if self._left else self._sum
+
+
+def share_gradients(value: Tensor) -> None:
+    """Sum gradients of weights that are used several times in one place, on the way back from `value`.
+
+    Otherwise each is written for itself, and read again to be added.
+    """
+    found: dict[Any, list[Any]] = defaultdict(list)
+    seen, waiting = set(), [value.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, StackedLinear._backward_cls):
+            found[node.next_functions[1]].append(node)
+        waiting += [one for one, _ in node.next_functions]
+    for (weights, _), nodes in found.items():
+        if weights is not None and len(nodes) > 1:
+            shared = SharedGradient(len(nodes))
+            for node in nodes:
+                node.shared = shared
+
+
+def stacked_linear(x: Tensor, weights: Tensor, bias: Tensor | None, kernels: bool = False) -> Tensor:
     """x W^T + b of all clients, whatever lies between the clients' axis of x and the last one."""
     if shared(weights) and (bias is None or shared(bias)):
         return functional.linear(x, weights[0], None if bias is None else bias[0])
     rows = x.reshape(len(x), -1, x.shape[-1])
-    found: Tensor = StackedLinear.apply(rows, weights, bias)  # type: ignore[no-untyped-call]
+    found: Tensor = StackedLinear.apply(rows, weights, bias, kernels)  # type: ignore[no-untyped-call]
     return found.view(*x.shape[:-1], weights.shape[1])
 
 

@@ -20,7 +20,9 @@ from fedpace.learn.many.stacks.operators.batch_norm import (
 from fedpace.learn.many.stacks.operators.dense import linear
 from fedpace.learn.many.stacks.operators.embedding import embed
 from fedpace.learn.many.stacks.operators.over_time import convolve_over_time
+from fedpace.learn.many.stacks.operators.packed_attention import attend_to_parts
 from fedpace.learn.many.stacks.operators.recurrent import run_cell, run_layers
+from fedpace.learn.model.attention import attend_packed
 from fedpace.learn.model.normalised import batch_norm_relu
 
 
@@ -36,6 +38,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     functional.embedding: embed,
     functional.scaled_dot_product_attention: attend,
     functional.multi_head_attention_forward: attend_in_heads,
+    attend_packed: attend_to_parts,
     torch.gru: partial(run_layers, "gru"),
     torch.lstm: partial(run_layers, "lstm"),
     torch.rnn_tanh: partial(run_layers, "tanh"),
@@ -59,6 +62,7 @@ _SEQUENCES = {
     *(torch.gru_cell, torch.lstm_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell),
     functional.scaled_dot_product_attention,
     functional.multi_head_attention_forward,
+    attend_packed,
 }
 _IMAGES = {torch.conv2d, torch.conv3d, torch.conv_transpose2d, torch.conv_transpose3d}
 

@@ -111,6 +111,8 @@ def check_words(words):
             while hasattr(command, "resolve_command"):
                 context = command.make_context(name, rest, parent=context)
                 left = [*context._protected_args, *context.args]
+                if not left and command.invoke_without_command:
+                    return
                 name, command, rest = command.resolve_command(context, left)
             command.make_context(name, rest, parent=context)
     except typer.Exit:

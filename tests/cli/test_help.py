@@ -43,7 +43,7 @@ def test_the_version_is_that_of_the_package(tmp_path):
 
 
 def test_lists_of_commands_show_whole_sentences(tmp_path):
-    for group in ((), ("data",), ("plan",), ("keys",)):
+    for group in ((), ("data",), ("plan",), ("keys",), ("fleets",)):
         shown = succeeded(fedpace(tmp_path, *group, "--help"))
         listed = shown[shown.index("Commands:") :].splitlines()[1:]
         assert all(line.endswith((".", "?")) and "..." not in line for line in listed), listed
@@ -119,6 +119,8 @@ def test_shells_complete_commands_policies_tasks_and_keys(folder):
     assert complete(folder, "fedpace repo") == ["report"]
     assert complete(folder, "fedpace policies fedb") == ["fedbuff"]
     assert complete(folder, "fedpace tasks fash") == ["fashion-mnist"]
+    assert complete(folder, "fedpace fleets pho") == ["phones"]
+    assert complete(folder, "fedpace fleets lea") == ["learn"]
     assert complete(folder, "fedpace run config.toml --policy ti") == ["timelyfl"]
     with (folder / "timing.toml").open("a") as file:
         file.write("[policies.own]\nuse = 'sync'\n")

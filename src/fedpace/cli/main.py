@@ -12,6 +12,7 @@ from fedpace.cli import data, keys, plan
 from fedpace.cli.advise import advise
 from fedpace.cli.export import export
 from fedpace.cli.federation import drain, expel, join, serve, stop
+from fedpace.cli.fleets import command as fleets
 from fedpace.cli.help import listing
 from fedpace.cli.help.completion import complete_plugin
 from fedpace.cli.help.examples import add_examples
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(plan.app, name="plan")
 app.add_typer(keys.app, name="keys")
+app.add_typer(fleets.app, name="fleets")
 _SIMULATION = (new, run, compare, sweep, advise, watch, report, trace, export, replay)
 _FEDERATION = (serve, join, page, drain, expel, stop)
 for command in (*_SIMULATION, *_FEDERATION):
@@ -82,7 +84,6 @@ def _add_list(group: Group, one: str, what: str) -> None:
 
 _add_list("policies", "policy", "policies")
 _add_list("tasks", "task", "tasks")
-_add_list("fleets", "kind of fleet", "kinds of fleets")
 app.command("settings")(listing.show_config)
 add_examples(app)
 

@@ -9,6 +9,9 @@ import numpy as np
 
 from fedpace.core.errors import ConfigError, PolicyError
 
+COUNTED_SAMPLES = 2
+"""Samples whose operations are counted for a profile: with one some models normalise by nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:

@@ -37,7 +37,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "replay": ("fedpace replay runs/demo/timelyfl/seed-0",),
     "policies": ("fedpace policies", "fedpace policies timelyfl"),
     "tasks": ("fedpace tasks", "fedpace tasks fashion-mnist"),
-    "fleets": ("fedpace fleets", "fedpace fleets phones"),
+    "fleets show": ("fedpace fleets show phones",),
+    "fleets learn": (
+        "fedpace fleets learn runs/served --check",
+        "fedpace fleets learn runs/monday runs/tuesday --out lab.csv",
+    ),
+    "fleets check": ("fedpace fleets check lab.csv runs/served --out predicted",),
     "settings": ("fedpace settings", "fedpace settings train"),
     "serve": (
         "fedpace serve configs/federation.toml --keys keys/server --out runs/served",

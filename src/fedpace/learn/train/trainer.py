@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedpace.core.errors import ConfigError, PolicyError
 from fedpace.core.events import TaskResult
-from fedpace.core.model import ModelProfile
+from fedpace.core.model import COUNTED_SAMPLES, ModelProfile
 from fedpace.core.policy import step_size
 from fedpace.core.random.keyed import generator, torch_seed
 from fedpace.core.random.seeded import generators
@@ -34,9 +34,6 @@ from fedpace.learn.train.trainable import TrainableModel
 from fedpace.learn.tree import split_rows
 
 __all__ = ["Job", "TrainSettings", "Trainer", "Update"]
-
-COUNTED = 2
-"""Samples in the batch whose operations are counted: with one some models normalise by nothing."""
 
 
 class Trainer:
@@ -113,7 +110,7 @@ class Trainer:
         A clock sees whole batches and the optimiser, operations are counted for two samples. It is
         found on the CPU, whatever trains: a run's times do not depend on the device.
         """
-        samples = self.settings.batch_size if method == "clock" else COUNTED
+        samples = self.settings.batch_size if method == "clock" else COUNTED_SAMPLES
         inputs, targets = self.task.train.first(samples)
         model, loss = self.new_model(), self.task.loss
         return profile(model, self.layout, inputs, targets, loss, method, widths, self.settings)
@@ -123,7 +120,7 @@ class Trainer:
 
         counted: a profile by operations that is there already.
         """
-        samples = min(COUNTED, len(self.task.train))
+        samples = min(COUNTED_SAMPLES, len(self.task.train))
         return (counted or self.profile("flops")).step_cost / samples
 
     def slim(self, width: float) -> ThinModel:

@@ -1,0 +1,1 @@
+"""`fedpace fleets`: kinds of fleets, and fleets that are learned from runs."""

@@ -1,0 +1,1 @@
+"""Fleets from life: devices as the journals of runs have measured them."""

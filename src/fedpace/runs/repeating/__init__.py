@@ -1,0 +1,1 @@
+"""Runs that have been, once more in the simulator."""

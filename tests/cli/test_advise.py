@@ -4,7 +4,7 @@ import json
 
 from tests.cli.command import fedpace, succeeded
 
-FEW = ("--policies", "sync,fedbuff", "--jobs", "1", "--hours", "1")
+FEW = ("--policies", "sync,fedbuff", "--jobs", "1", "--hours", "1", "--timing-only")
 
 
 def test_timings_are_told_and_a_config_is_written_that_runs(folder):
@@ -29,8 +29,19 @@ def test_mistakes_are_one_line(folder):
         (("--policies", "snyc"), "did you mean 'sync'?"),
         (("--at-once", "0"), "at_once is 0"),
         (("--aim", "money"), "nothing has a price"),
+        (("--within", "soon"), "give a real time"),
     ):
         done = fedpace(folder, "advise", "timing.toml", "--out", "out", *arguments)
         assert done.returncode == 2
         assert words in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_where_nothing_can_be_trained_timings_are_told_and_the_status_is_4(folder):
+    done = fedpace(folder, "advise", "timing.toml", *FEW[:-1], "--aim", "value", "--out", "out")
+    assert done.returncode == 4
+    assert "the task has no model" in done.stdout
+    assert (folder / "out/advised.toml").exists()
+    again = fedpace(folder, "advise", "timing.toml", *FEW[:-1], "--aim", "value", "--out", "out")
+    assert again.returncode == 2
+    assert "use --resume, --overwrite or another folder" in again.stderr

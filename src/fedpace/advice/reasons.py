@@ -16,7 +16,8 @@ def timing_reasons(ranked: Sequence[TimedCandidate], timed: Sequence[TimedCandid
     """Sentences about the pace and the bias of the first candidates, and of what waiting costs."""
     known = [one for one in ranked if one.measures is not None]
     said = [*_pace(known[:1]), *_waiting(known[:1], timed)]
-    for one in known[:EXPLAINED]:
+    by_policy = {one.candidate.policy: one for one in reversed(known)}  # the first of each
+    for one in [one for one in known if by_policy[one.candidate.policy] is one][:EXPLAINED]:
         if one.measures is not None:
             said += bias_sentences(one.label, one.measures.bias)[:MOST_OF_ONE]
     return list(dict.fromkeys(said))

@@ -31,6 +31,7 @@ def advice_markdown(advice: Advice) -> str:
     """The advice as a page."""
     lines = [f"# {heading(advice)[0]}", "", *heading(advice)[1:], "", *ranking_lines(advice)]
     head, *rows = timing_grid(advice, [one.label for one in advice.timed])
+    head = [one.replace("\n", " ") for one in head]
     lines += ["", "## Timings", "", f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     if advice.beaten:

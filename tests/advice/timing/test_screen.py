@@ -12,6 +12,7 @@ from fedpace.advice.timing.screen import promise, time_all, timing_limits, undom
 from fedpace.core.commands import Aggregate, Cancel, Drop, Train, Work
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Rates, TaskResult
+from fedpace.core.model import ModelProfile
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
 
@@ -102,7 +103,7 @@ def test_seconds_of_tasks_are_told_apart_by_what_became_of_them():
         rates = Rates(1.0, 1, 1.0, 1.0)
         return Arrived(at=at, client=0, task=task, version=0, result=result, up_bytes=1, rates=rates)
 
-    times = TaskTimes()
+    times = TaskTimes(ModelProfile.even(2, 20))
     for message in (
         work(1), work(2), work(3), work(4),
         arrived(4.0, 1), Aggregate((1,), (1.0,)),  # 4 s that were used
@@ -113,6 +114,7 @@ def test_seconds_of_tasks_are_told_apart_by_what_became_of_them():
     ):  # fmt: skip
         times.write(message)
     assert times.wasted_share == pytest.approx(17 / 21)
+    assert times.work == pytest.approx(0.5)  # one sample with half of the model
 
 
 def test_every_policy_has_candidates_and_those_of_the_config_come_first(ground):
@@ -171,8 +173,8 @@ def test_dominated_candidates_are_named_with_who_beats_them(ground):
 
 def test_one_that_is_worse_in_everything_is_dominated_and_one_better_in_something_is_not(ground):
     good = timed(ground, "sync")
-    worse = replace(good.measures, samples_an_hour=0.5 * good.measures.samples_an_hour)
-    quick = replace(good.measures, samples_an_hour=1.0, steps_an_hour=1e6)
+    worse = replace(good.measures, work_an_hour=0.5 * good.measures.work_an_hour)
+    quick = replace(good.measures, work_an_hour=1.0, steps_an_hour=1e6)
     rest = [
         TimedCandidate(replace(good.candidate, label=label), measures)
         for label, measures in (("worse", worse), ("quick", quick))

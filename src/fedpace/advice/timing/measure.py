@@ -6,12 +6,14 @@ from typing import Any
 
 from fedpace.advice.timing.candidates import Candidate, with_candidates
 from fedpace.advice.timing.ground import CommonGround
+from fedpace.core.budget import Budget
 from fedpace.core.codec import Message
 from fedpace.core.commands import Aggregate, Cancel, Drop, Probe, Train
 from fedpace.core.contract.faults import make_policy
 from fedpace.core.errors import FedpaceError, StopRun
 from fedpace.core.events import Arrived, Event, Failed
 from fedpace.core.host import few_collections
+from fedpace.core.model import ModelProfile
 from fedpace.core.run import EvaluateSettings, Run, Standing, StopSettings
 from fedpace.core.session import Session
 from fedpace.report.bias.groups import Bias, bias_of
@@ -41,9 +43,10 @@ class TimingMeasures:
 
     span_s: its length; round_s: mean seconds between two versions of the model; clients_per_round:
     updates in one; steps_an_hour: whole steps, where an update that counts half is half a step;
-    taking_part: share of the clients that ever had an update used; staleness: versions that an update
-    is behind, on average; depth_share: share of the layers that an update carries; idle_share: of the
-    time that clients were there; wasted_share: of the time that they worked, in tasks that were
+    taking_part: share of the clients that ever had an update used; work_an_hour: samples, each counting
+    as the share of the model that it trained; staleness: versions that an update is behind, on average;
+    depth_share: share of the layers that an update carries; idle_share: of the time that clients were
+    there; wasted_share: of the time that they worked, in tasks that were
     cancelled, failed or dropped; money: None where nothing has a price.
     """
 
@@ -56,6 +59,7 @@ class TimingMeasures:
     taking_part: float
     updates_an_hour: float
     samples_an_hour: float
+    work_an_hour: float
     staleness: float | None
     depth_share: float | None
     idle_share: float | None
@@ -101,11 +105,17 @@ class TimedCandidate:
 
 
 class TaskTimes:
-    """Counts the seconds of tasks: of those whose updates were used, and of those that were wasted."""
+    """Counts the seconds of tasks: of those whose updates were used, and of those that were wasted.
 
-    def __init__(self) -> None:
-        self.used_s = self.wasted_s = 0.0
-        self._now, self._since, self._waiting = 0.0, dict[int, float](), dict[int, float]()
+    work: samples of used updates, each counting as the share of the model that it trained.
+    """
+
+    def __init__(self, model: ModelProfile) -> None:
+        self.used_s = self.wasted_s = self.work = 0.0
+        self._model, self._widths = model, {one.share: one.bytes for one in model.widths}
+        self._now, self._since = 0.0, dict[int, float]()
+        self._waiting: dict[int, tuple[float, float]] = {}
+        """Task -> seconds and work, of those whose updates wait for their use."""
 
     def write(self, message: Message) -> None:
         """Count one message; they must come in the journal's order."""
@@ -115,19 +125,29 @@ class TaskTimes:
             case Probe(task=task) | Train(task=task):
                 self._since.setdefault(task, self._now)
             case Arrived(task=task):
-                self._waiting[task] = self._end(task)
+                self._waiting[task] = self._end(task), self._work_of(message)
             case Failed(task=task) | Cancel(task=task):
                 self.wasted_s += self._end(task)
             case Drop(task=task):
-                self.wasted_s += self._waiting.pop(task, 0.0)
+                self.wasted_s += self._waiting.pop(task, (0.0, 0.0))[0]
             case Aggregate(tasks=tasks):
-                self.used_s += sum(self._waiting.pop(task, 0.0) for task in tasks)
+                for task in tasks:
+                    spent_s, work = self._waiting.pop(task, (0.0, 0.0))
+                    self.used_s += spent_s
+                    self.work += work
 
     @property
     def wasted_share(self) -> float | None:
         """Share of the seconds of ended tasks that came to nothing; what waits may still be used."""
         known_s = self.used_s + self.wasted_s
         return self.wasted_s / known_s if known_s > 0 else None
+
+    def _work_of(self, event: Arrived) -> float:
+        result, model = event.result, self._model
+        share = float(model.byte_share[result.depth - 1])
+        if result.width is not None:
+            share = self._widths.get(result.width, model.total_bytes) / model.total_bytes
+        return share * (result.samples if result.trained is None else result.trained)
 
     def _end(self, task: int) -> float:
         return self._now - self._since.pop(task, self._now)
@@ -136,9 +156,9 @@ class TaskTimes:
 class _Counters:
     """A recorder of everything that is measured, and a watch that ends the run."""
 
-    def __init__(self, tally: Tally, weights: ClientWeights, limits: TimingLimits) -> None:
-        self.tally, self.weights, self.times = tally, weights, TaskTimes()
-        self._limits = limits
+    def __init__(self, budget: Budget, model: ModelProfile, limits: TimingLimits) -> None:
+        self.tally, self.weights, self.times = Tally(budget), ClientWeights(model), TaskTimes(model)
+        self.model, self._limits = model, limits
 
     def write(self, message: Message) -> None:
         self.tally.write(message)
@@ -170,7 +190,7 @@ def _measure(ground: CommonGround, candidate: Candidate, limits: TimingLimits) -
     model = ground.model.squared(plan.widths) if plan.widths else ground.model
     context = context_of(plan, config.seed, ground.clients, model)
     clients = ground.simulated_clients()
-    counters = _Counters(Tally(plan.budget), ClientWeights(model), limits)
+    counters = _Counters(plan.budget, model, limits)
     world = SimulatedWorld(clients.fleet, clients.samples, model, TimingOnly(), clients.stream)
     session = Session(make_policy(plan.kind, plan.settings, context), counters)
     stop = StopSettings(hours=LONGEST * limits.seconds / 3600)
@@ -183,14 +203,14 @@ def _measure(ground: CommonGround, candidate: Candidate, limits: TimingLimits) -
 def _measures(
     counters: _Counters, seconds: Mapping[int, float], ground: CommonGround
 ) -> TimingMeasures:
-    tally, model = counters.tally, ground.model
+    tally, model = counters.tally, counters.model
     span_s = tally.last_s if tally.end_s is None else tally.end_s
     hours = max(span_s, 1e-9) / 3600
     rounds, times = len(tally.round_times), tally.round_times
     busy_s, online_s = tally.seconds()
     used = tally.aggregated
     behind = sum(count * one for one, count in tally.staleness.items())
-    moved = tally.up_bytes + tally.tasks * model.total_bytes
+    moved = tally.up_bytes + tally.down_bytes(model)
     return TimingMeasures(
         span_s=span_s,
         rounds=rounds,
@@ -201,6 +221,7 @@ def _measures(
         taking_part=sum(one > 0 for one in tally.updates_of.values()) / ground.clients,
         updates_an_hour=used / hours,
         samples_an_hour=sum(tally.samples_of.values()) / hours,
+        work_an_hour=counters.times.work / hours,
         staleness=behind / used if used else None,
         depth_share=tally.depth / used / model.depth if used else None,
         idle_share=max(0.0, 1 - busy_s / online_s) if online_s > 0 else None,

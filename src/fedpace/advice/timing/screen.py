@@ -1,11 +1,12 @@
 """The screen: all candidates timed on the cores of this machine, and those that no other beats.
 
 A candidate is dominated where another is no worse, within a margin, in everything that makes a model
-learn, and clearly better in one thing: steps of the model an hour, clients in a step, samples an hour,
-and how evenly data counts. Their order, by which pilots are given out where not all can have one, is
-that of sqrt(steps an hour x samples an hour) x evenness squared x c / (c + 3), c being the clients in a
-step: with many steps noise is what limits, with few of them their number, data that is left out is
-never learned, and a step of one client goes where that client pulls. It is a rule of thumb.
+learn, and clearly better in one thing: steps of the model an hour, clients in a step, work an hour
+(samples, by the share of the model that they train), and how evenly data counts. Their order, by which
+pilots are given out where not all can have one, is that of sqrt(steps an hour x work an hour) x
+evenness squared x c / (c + 3), c being the clients in a step: with many steps noise is what limits,
+with few of them their number, data that is left out is never learned, and a step of one client goes
+where that client pulls. It is a rule of thumb.
 """
 
 import multiprocessing
@@ -21,8 +22,8 @@ from fedpace.core.host import cores, end_with_parent
 
 TASKS = 5
 """Tasks of a slow client (of twenty, one is slower) that timing-only runs are long enough for."""
-UPDATES_PER_CLIENT = 30
-MOST_UPDATES, LEAST_UPDATES = 20_000, 3000
+UPDATES_PER_CLIENT = 100
+MOST_UPDATES, LEAST_UPDATES = 20_000, 4000
 WORTH_PROCESSES = 30_000
 """Updates of all runs together from which on processes, which take a second to start, save time."""
 WORSE, BETTER = 0.95, 1.2
@@ -92,7 +93,7 @@ def undominated(timed: Sequence[TimedCandidate]) -> tuple[list[TimedCandidate], 
 
 def promise(measures: TimingMeasures) -> float:
     """The number that candidates are ordered by before any training."""
-    pace: float = np.sqrt(measures.steps_an_hour * measures.samples_an_hour)
+    pace: float = np.sqrt(measures.steps_an_hour * measures.work_an_hour)
     clients = measures.clients_per_round
     return float(pace) * measures.evenness**2 * clients / (clients + 3)
 
@@ -113,7 +114,7 @@ def _virtues(measures: TimingMeasures) -> tuple[float, ...]:
     return (
         measures.steps_an_hour,
         measures.clients_per_round,
-        measures.samples_an_hour,
+        measures.work_an_hour,
         1 / (1 - measures.evenness + LITTLE_BIAS),
     )
 

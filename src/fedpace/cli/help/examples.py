@@ -17,8 +17,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fedpace sweep configs/demo.toml --grid train.lr=0.05,0.1 --target 0.7",
     ),
     "advise": (
-        "fedpace advise configs/demo.toml --out runs/advice",
-        "fedpace advise configs/demo.toml --policies timelyfl,fedbuff --json",
+        "fedpace advise configs/demo.toml --timing-only",
+        "fedpace advise configs/demo.toml --target 0.7 --within 10m",
+        "fedpace advise configs/demo.toml --within 20m --resume",
     ),
     "watch": ("fedpace watch runs/demo --open", "fedpace watch runs/demo --port 9000"),
     "report": (

@@ -58,6 +58,8 @@ def show(group: Group) -> None:
         _print_rows(console, shared)
         console.print()
     console.print(f"More about one, with the values that settings take: fedpace {group} NAME")
+    if group == "policies":
+        console.print("Which one for your fleet, data and aim: fedpace advise CONFIG, docs/choosing.md")
 
 
 def show_one(group: Group, name: str) -> None:

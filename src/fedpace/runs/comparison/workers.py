@@ -204,7 +204,7 @@ def carry_out(
             device=device,
             resume=resume,
             overwrite=overwrite,
-            watches=(reporter,) if probe is None else (probe,),
+            watches=(reporter,) if probe is None else (reporter, probe),
             stop=_parent.stop if probe is None else probe,
             clock=clock,
             room=_parent.room,

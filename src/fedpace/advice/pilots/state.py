@@ -1,0 +1,66 @@
+"""How far a race is, on disk."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedpace.advice.pilots.halving import PilotCost, Rung
+from fedpace.core.host import write_whole
+
+RACE = "race.json"
+
+
+@dataclass
+class RaceState:
+    """How far a race is; written after every rung, so that it can be gone on with."""
+
+    spent_s: float = 0.0
+    rungs: list[dict[str, Any]] = field(default_factory=list)
+    costs: dict[str, PilotCost] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> "RaceState":
+        """The state that a folder holds; a new one where there is none."""
+        path = folder / RACE
+        if not path.exists():
+            return cls()
+        told = json.loads(path.read_text())
+        costs = {label: PilotCost(**one) for label, one in told["costs"].items()}
+        return cls(told["spent_s"], told["rungs"], costs)
+
+    def write(self, folder: Path) -> None:
+        """Write it into a folder."""
+        write_whole(folder / RACE, json.dumps(asdict(self), indent=1) + "\n")
+
+    @property
+    def last(self) -> Rung | None:
+        """The last rung that was carried out."""
+        return _rung(self.rungs[-1]) if self.rungs else None
+
+    @property
+    def left(self) -> list[str]:
+        """Labels that were left out, the last first."""
+        return [label for rung in reversed(self.rungs) for label in rung["left"]]
+
+    @property
+    def finalists(self) -> list[str]:
+        """Labels that were taken as far as the last rung."""
+        last = self.last
+        if last is None:
+            return []
+        far = [_rung(one) for one in self.rungs if one["hours"] >= 0.999 * last.hours]
+        return list(dict.fromkeys([*last.labels, *(label for rung in far for label in rung.labels)]))
+
+    def note(self, rung: Rung, kept: list[str]) -> None:
+        """Enter a rung that is over; kept: those that go on."""
+        left = [one for one in rung.labels if one not in kept]
+        told = {"labels": list(rung.labels), "seeds": rung.seeds, "hours": rung.hours}
+        last = self.last
+        if last is not None and (last.seeds, last.hours) == (rung.seeds, rung.hours):
+            self.rungs.pop()  # it was gone on with
+        self.rungs.append(told | {"kept": kept, "left": left})
+
+
+def _rung(told: dict[str, Any]) -> Rung:
+    return Rung(tuple(told["labels"]), told["seeds"], told["hours"])

@@ -29,6 +29,9 @@ def main(given_arguments: list[str] | None = None) -> None:
     arguments = parser(__doc__ or "", table=True)
     arguments.set_defaults(seeds=None, jobs=None)
     arguments.add_argument("--policies", help="only these labels, a,b,c")
+    arguments.add_argument(
+        "--scenes", help="run only scenes whose names have one of these in them, a,b,c"
+    )
     arguments.add_argument("--again", help="forget results of these labels, a,b,c")
     arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments.add_argument("--show", action="store_true", help="run nothing, print what is there")
@@ -45,14 +48,16 @@ def main(given_arguments: list[str] | None = None) -> None:
         forget(table, study, given.again.split(","))
     seeds = len(table.seeds) if given.seeds is None else given.seeds
 
+    places = given.scenes.split(",") if given.scenes else [""]
+
     def wanted() -> Any:
-        return orders(table, study.runs, policies, seeds)
+        return orders(table, study.runs, policies, seeds, places)
 
     if given.dry_run:
         from paper_tables.estimate import estimate
 
-        lines = [*progress(table, study.runs, policies, seeds)]
-        print("\n".join([*lines, *estimate(table, study, wanted(), policies)]))
+        lines = [*progress(table, study.runs, policies, seeds, places)]
+        print("\n".join([*lines, *estimate(table, study, wanted(), policies, places)]))
         return
     if not given.show and not given.figures and given.seeds != 0:
         from fedpace.runs.comparison.compare import jobs_at_once
@@ -60,7 +65,7 @@ def main(given_arguments: list[str] | None = None) -> None:
         jobs = jobs_at_once(given.jobs, given.device, 1000)
         extract = partial(entry_of, metric=table.config.compare.metric)
         study.carry_out_wanted(wanted, extract, jobs, given.device, given.minutes, given.within)
-        print("\n".join([*progress(table, study.runs, policies, seeds), ""]))
+        print("\n".join([*progress(table, study.runs, policies, seeds, places), ""]))
     from paper_tables.show import show
 
     print("\n".join([*study.errors(), *show(table, study.runs)]))

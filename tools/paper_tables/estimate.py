@@ -10,7 +10,11 @@ from runs import Study
 
 
 def estimate(
-    table: PaperTable, study: Study, wanted: Sequence[RunOrder], policies: Sequence[str]
+    table: PaperTable,
+    study: Study,
+    wanted: Sequence[RunOrder],
+    policies: Sequence[str],
+    places: Sequence[str] = ("",),
 ) -> Iterator[str]:
     """Runs that are left, their samples and their seconds; what ends at a target ends before that."""
     runs = [run for by_seed in study.runs.values() for run in by_seed.values() if "samples" in run]
@@ -20,7 +24,7 @@ def estimate(
     total, whole = 0.0, 0.0
     yield "\nSamples at most, by a timing-only run of the first setting of each policy:"
     for scene in table.scenes:
-        for policy in policies:
+        for policy in policies if any(place in scene.name for place in places) else ():
             labels = scene.cells_of(policy)
             config = scene.order(labels[0], table.seeds[0], ()).config | {"timing_only": True}
             counted = simulate(config, progress=False).summary

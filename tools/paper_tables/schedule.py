@@ -31,23 +31,25 @@ class Choice:
     scores: dict[str, CellScore]
 
 
-def orders(table: PaperTable, runs: Runs, policies: Sequence[str], seeds: int) -> list[RunOrder]:
+def orders(
+    table: PaperTable, runs: Runs, policies: Sequence[str], seeds: int, places: Sequence[str] = ("",)
+) -> list[RunOrder]:
     """All runs that are wanted by what is there, the most useful first; they may be there already.
 
-    seeds: how many of the table's; policies: of which.
+    seeds: how many of the table's; policies: of which; places: parts of the names of scenes.
     """
+    scenes = [scene for scene in table.scenes if any(place in scene.name for place in places)]
+    choosing = {scene.name: table.choosing_scene(scene) for scene in scenes}
     choices = {
         (scene.name, policy): choose(table, scene, policy, runs)
-        for scene in table.scenes
+        for scene in {one.name: one for one in choosing.values()}.values()
         for policy in policies
-        if table.choosing_scene(scene) is scene
     }
     first, rest = table.choose_seeds[0], []
     cells: list[tuple[int, RunOrder]] = []
-    for scene in table.scenes:
+    for scene in {one.name: one for one in choosing.values()}.values():
         for policy in policies:
-            choice = choices.get((scene.name, policy))
-            for label, seed in () if choice is None else choice.open:
+            for label, seed in choices[scene.name, policy].open:
                 order = table.choosing_order(scene, label, seed)
                 if seed == first:  # one setting of everybody, then the next of everybody
                     cells.append((scene.cells_of(policy).index(label), order))
@@ -57,9 +59,9 @@ def orders(table: PaperTable, runs: Runs, policies: Sequence[str], seeds: int) -
     reported = [
         table.order(scene, label, seed)
         for seed in table.seeds[:seeds]
-        for scene in table.scenes
+        for scene in scenes
         for policy in policies
-        if (label := choices[table.choosing_scene(scene).name, policy].label) is not None
+        if (label := choices[choosing[scene.name].name, policy].label) is not None
     ]
     return [*tried, *rest, *reported]
 
@@ -113,10 +115,12 @@ def _is_behind(label: str, seen: Mapping[str, Sequence[Settings]], aims: Criteri
     return bool(firsts) and (own is None or own > min(firsts))
 
 
-def progress(table: PaperTable, runs: Runs, policies: Sequence[str], seeds: int) -> Iterator[str]:
+def progress(
+    table: PaperTable, runs: Runs, policies: Sequence[str], seeds: int, places: Sequence[str] = ("",)
+) -> Iterator[str]:
     """What is there and what is missing, a line a scene and policy."""
     for scene in table.scenes:
-        for policy in policies:
+        for policy in policies if any(place in scene.name for place in places) else ():
             choice = choose(table, table.choosing_scene(scene), policy, runs)
             labels = table.choosing_scene(scene).cells_of(policy)
             there = sum(

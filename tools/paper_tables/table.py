@@ -28,7 +28,7 @@ from run_workers import RunOrder, Settings
 from fedpace.core.errors import ConfigError
 from fedpace.report.sweep.choice import Criterion
 from fedpace.runs import config as configs
-from fedpace.runs.comparison.grid import GridCell, flat_grid, grid_cells
+from fedpace.runs.comparison.grid import GridCell, grid_cells
 from fedpace.runs.config import Config
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "papers"
@@ -231,13 +231,17 @@ def table_of(name: str, table: Settings) -> PaperTable:
 
 
 def changed(table: Settings, changes: Mapping[str, Any]) -> Settings:
-    """The table with other values under some keys, which may be written as `a.b.c` or as tables."""
+    """The table with other values under some keys, which may be written as `a.b.c`; tables are merged.
+
+    An empty table takes the place of one.
+    """
     made = dict(table)
-    for key, value in flat_grid(changes).items():
+    for key, value in changes.items():
         place = made
         *path, last = key.split(".")
         for part in path:
             place[part] = dict(place.get(part, {}))
             place = place[part]
-        place[last] = value
+        merge = isinstance(value, Mapping) and value
+        place[last] = changed(dict(place.get(last, {})), value) if merge else value
     return made

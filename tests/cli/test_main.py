@@ -20,6 +20,7 @@ def test_run_leaves_journal_weights_table_and_figure(folder):
         "report.md",
         "report.json",
         "timings.json",
+        "client_data.json",
         "report.html",
         "figure.png",
         "figure.svg",

@@ -119,9 +119,10 @@ def write_report(
     notes = "".join(f"\n{line}  " for line in best)
     write_whole(folder / "report.md", markdown(groups, targets, metric) + notes)
     drawn = drawn_labels(groups, cells or {}, metric)
-    times = _write_page(groups, folder, targets, title, metric, drawn)
+    more = _write_page(groups, folder, targets, title, metric, drawn)
+    nothing = {"timeline": None, "bias": None}
     runs = {
-        label: [run.to_dict() | {"timeline": times.get((run.label, run.seed))} for run in own]
+        label: [run.to_dict() | more.get((run.label, run.seed), nothing) for run in own]
         for label, own in groups.items()
     }
     options = {"title": title, "metric": metric, "targets": list(targets), "cells": dict(cells or {})}
@@ -155,21 +156,25 @@ def _write_page(
     metric: str | None,
     drawn: Groups,
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    """Write the page; by label and seed what report.json says of each run's time."""
+    """Write the page; by label and seed what report.json says of each run's time and bias."""
+    from fedpace.report.bias.sentences import explain_bias
     from fedpace.report.page.details import RunDetails
     from fedpace.report.page.write import PAGE, write_page
     from fedpace.report.timeline.explained import explain_timeline
 
-    journals, times = list[Path](), dict[tuple[str, int], dict[str, Any]]()
+    journals, more = list[Path](), dict[tuple[str, int], dict[str, Any]]()
     with suppress(JournalError):  # runs that were never on disk have no timelines
         journals = find_journals(folder)
 
     def keep(found: RunDetails) -> None:
-        run = found.summary.label, found.summary.seed
-        times[run] = explain_timeline(found.timeline, found.header.context.model)
+        label, bias = found.summary.label, found.bias
+        more[label, found.summary.seed] = {
+            "timeline": explain_timeline(found.timeline, found.header.context.model),
+            "bias": None if bias is None else explain_bias(label, bias),
+        }
 
     write_page(groups, folder / PAGE, targets, journals, title, metric, drawn, keep)
-    return times
+    return more
 
 
 def drawn_labels(groups: Groups, cells: Mapping[str, str], metric: str | None = None) -> Groups:

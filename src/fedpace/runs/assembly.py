@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from fedpace.core.contract.faults import make_policy
 from fedpace.core.errors import ConfigError
 from fedpace.core.evaluation.fairness import speed_groups
@@ -123,11 +125,15 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class SimulatedClients:
-    """Devices, the samples that each ever has, and how those arrive."""
+    """Devices, the samples that each ever has, and how those arrive.
+
+    class_counts: samples of each client (row) in each class (column), where they are known.
+    """
 
     fleet: Fleet
     samples: Sequence[int]
     stream: Stream | None
+    class_counts: "np.ndarray | None" = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,7 @@ class Assembly:
         learning: Learning | None = None
         samples: Sequence[int]
         operations: float | None = None
+        counts: np.ndarray | None = None
         if isinstance(task, TimingTask):
             if config.partition.speed_correlation > 0:
                 raise ConfigError("a timing task has no classes; set partition.speed_correlation to 0")
@@ -162,12 +169,14 @@ class Assembly:
         else:
             with importing(request.clock):
                 from fedpace.learn.many.executor import one_thread
+                from fedpace.learn.tasks.class_counts import count_classes
                 from fedpace.runs import learning as sides
 
             # Sums depend on the number of threads; one thread makes a run the same on every machine.
             stack.enter_context(one_thread())
             with request.clock.phase("partition"):
                 task, samples, stream = sides.divide(task, config, fleet.sample_s)
+                counts = None if request.folder is None else count_classes(task)
             timed = request.earlier_profile()
             if request.started is not None:
                 with request.clock.phase("device"):
@@ -189,7 +198,7 @@ class Assembly:
             counted = operations if learning is None else learning.count_operations()
             fleet = fleet.with_seconds(settings.seconds_factor(counted))
             header.run["operations"] = {"sample": counted, "reference": settings.reference()}
-        clients = SimulatedClients(fleet, samples, stream)
+        clients = SimulatedClients(fleet, samples, stream, counts)
         return cls(request, header, policy, None if config.timing_only else learning, clients)
 
     @classmethod

@@ -14,6 +14,7 @@ from fedpace.core.errors import ConfigError
 from fedpace.core.host import open_whole, write_whole
 from fedpace.core.journal import JOURNAL, Header, part_path, read
 from fedpace.learn.phases import TIMINGS
+from fedpace.report.bias.data import CLIENT_DATA
 from fedpace.runs.disk.changes import Difference, check_changes, with_ends
 from fedpace.runs.disk.generations import SnapshotFiles
 from fedpace.runs.disk.lock import FolderLock
@@ -41,7 +42,7 @@ class RunFolder:
     def __init__(self, folder: str | Path) -> None:
         self.path = path = Path(folder)
         self.journal, self.weights = path / JOURNAL, path / "weights.pt"
-        self.timings = path / TIMINGS
+        self.timings, self.client_data = path / TIMINGS, path / CLIENT_DATA
         self.part, self.snapshot = part_path(self.journal), path / "snapshot.pt"
         self.snapshots = SnapshotFiles(self.snapshot)
         self.spool, self.clients, self.run_id = path / "spool", path / "clients.json", path / "run.json"
@@ -140,7 +141,8 @@ class RunFolder:
 
     def _delete(self) -> None:
         rmtree(self.spool, ignore_errors=True)
-        for path in (self.part, self.journal, self.weights, self.clients, self.timings):
+        helpers = self.clients, self.timings, self.client_data
+        for path in (self.part, self.journal, self.weights, *helpers):
             path.unlink(missing_ok=True)
 
     def drop_helpers(self) -> None:

@@ -14,6 +14,7 @@ from fedpace.core.policy import Policy
 from fedpace.core.run import Standing, Watch
 from fedpace.core.session import Recorder
 from fedpace.learn.phases import PhaseClock, importing
+from fedpace.report.bias.data import ClientData
 from fedpace.report.summary import Summary
 from fedpace.runs import config as configs
 from fedpace.runs.assembly import Assembly, BuiltTasks, RunRequest
@@ -158,6 +159,7 @@ def simulate_run(
         going_on = assembly.open_folder()
         stack.enter_context(tracking)
         if going_on:
+            _write_client_data(assembly)
             watches = (*watches, *tracking.watches(folder.path))
             _on_disk(assembly, trainers, watches, snapshot_every_s, stop, hooks)
         tracking.follow(folder.path)
@@ -166,6 +168,15 @@ def simulate_run(
         return found
     weights = FinalWeights(assembly.header, folder.weights, task=task, folder=config.folder)
     return replace(found, _final=weights)
+
+
+def _write_client_data(assembly: Assembly) -> None:
+    """Write devices and classes of the clients beside the journal, for reports."""
+    clients = assembly.clients
+    if clients is not None:
+        with suppress(OSError):  # a full disk is no reason to end
+            data = ClientData(clients.fleet.sample_s, clients.class_counts)
+            data.write(assembly.folder.client_data)
 
 
 def check_device(device: str) -> None:

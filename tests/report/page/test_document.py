@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from fedpace.core.journal import JOURNAL
+from fedpace.report.bias.groups import Bias, GroupBias
 from fedpace.report.collection import collect_runs, find_journals
+from fedpace.report.page.bias import PageBias
 from fedpace.report.page.document import page_data
 from fedpace.report.page.packing import unpack_columns
 from fedpace.report.page.write import PAGE, journals_by_run, write_page
@@ -158,3 +160,25 @@ def test_of_a_journal_that_is_too_large_the_settings_are_shown(monkeypatch, comp
     assert "Timelines of 6 runs are left out" in data["no_timeline"]
     assert len(data["repeats"]) == 3
     assert data["settings"]
+
+
+def test_weight_of_data_is_shown_by_speed_group_for_every_label(data, compared):
+    bias = data["bias"]
+    assert bias["speeds"] == ["slow", "middle", "fast"]
+    assert bias["classes"] == []
+    for own in bias["labels"]:
+        assert sum(group[1] for group in own["speed"]) == pytest.approx(1)
+        assert sum(group[2] for group in own["speed"]) == pytest.approx(1)
+        assert own["words"]
+    slow, fast = bias["labels"][2]["speed"][0][0], bias["labels"][2]["speed"][2][0]
+    assert slow < 0.8 < 1.2 < fast  # fedbuff takes up more of those who are quick
+
+
+def test_of_many_classes_those_furthest_from_their_share_are_shown():
+    groups = tuple(GroupBias(str(one), 3, 0.01, 0.01 * (1 + one / 100), 1.0) for one in range(100))
+    found = PageBias(["sync", "other"])
+    found.add(0, Bias((), groups, 0.25))
+    part = found.part()
+    assert part["classes"] == [str(one) for one in range(80, 100)]
+    assert part["hidden_classes"] == 80
+    assert part["labels"][1] is None

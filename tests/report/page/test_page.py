@@ -70,6 +70,15 @@ def test_targets_say_whether_seeds_can_tell_labels_apart(shown):
     shown.run("document.querySelector('[data-name=target] [data-value=\"0\"]').click()")
 
 
+def test_whose_data_counts_is_a_table_with_reasons(shown):
+    card = "document.querySelector('[data-card=\"Whose data counts\"]')"
+    heads = shown.run(f"[...{card}.querySelectorAll('thead th')].map((one) => one.textContent)")
+    assert heads == ["", "slow third", "middle third", "fast third", "misplaced"]
+    rows = shown.run(f"{card}.querySelectorAll('tbody tr').length")
+    assert rows == 3
+    assert "fedbuff counts the slowest third" in shown.run(f"{card}.textContent")
+
+
 def test_a_click_on_a_round_explains_it(timeline):
     timeline.click(*timeline.run("fedpace.timeline.placeOfRound(3)"))
     said = timeline.run("document.querySelector('.why .sentence').textContent")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from fedpace.fleet.fleet import BYTES_S_PER_MBPS
-from fedpace.fleet.learned.observed import FEW_BATCHES, ClientObservations, TaskTimes
+from fedpace.fleet.learned.observed import FEW_BATCHES, ClientObservations, TaskMeasurement
 
 ENOUGH_TASKS = 5
 """Tasks from which on a client's own spread is known; of fewer it is taken to be everybody's."""
@@ -97,7 +97,7 @@ def _unmeasured_device(
     )
 
 
-def _usual(times: Collection[TaskTimes]) -> list[TaskTimes]:
+def _usual(times: Collection[TaskMeasurement]) -> list[TaskMeasurement]:
     """The measurements that say most about a client's batches: of many, of two, of any."""
     finished = [one for one in times if not one.first]
     for least in (FEW_BATCHES, 2, 0):
@@ -113,7 +113,7 @@ def _around_median(own: ClientObservations) -> list[float]:
     return [one / usual for one in seconds] if len(seconds) > 1 else []
 
 
-def _start_s(times: Collection[TaskTimes], first: float) -> float:
+def _start_s(times: Collection[TaskMeasurement], first: float) -> float:
     """Seconds before the first batch; of a whole task without what its first batch took longer."""
     known = [
         one.rest_s if one.first else one.rest_s - (first - 1) * one.sample_s * one.batch_samples
@@ -123,7 +123,7 @@ def _start_s(times: Collection[TaskTimes], first: float) -> float:
     return max(median(known), 0.0) if known else 0.0
 
 
-def _mbps(seconds: float, one: TaskTimes) -> float:
+def _mbps(seconds: float, one: TaskMeasurement) -> float:
     bytes_s = seconds - one.latency_s
     fastest = one.model_bytes / (MOST_MBPS * BYTES_S_PER_MBPS)
     return one.model_bytes / max(bytes_s, fastest) / BYTES_S_PER_MBPS

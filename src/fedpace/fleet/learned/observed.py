@@ -22,7 +22,7 @@ MOST_TIMES = 1000
 """Measurements of a client that are kept, the latest."""
 
 
-class TaskTimes(NamedTuple):
+class TaskMeasurement(NamedTuple):
     """One measurement of a task's speeds.
 
     sample_s: seconds a sample of the full model; down_s, up_s, latency_s: as in Rates, for a model of
@@ -52,7 +52,7 @@ class ClientObservations:
     run began, its runs one after the other; length_s: of those runs.
     """
 
-    times: deque[TaskTimes] = field(default_factory=lambda: deque(maxlen=MOST_TIMES))
+    times: deque[TaskMeasurement] = field(default_factory=lambda: deque(maxlen=MOST_TIMES))
     tasks: int = 0
     failed: int = 0
     unfinished_s: float = 0.0
@@ -181,7 +181,7 @@ class JournalObserver:
         if not first and batches > 1 and opened.first_s is not None:
             ratio = opened.first_s / batch_s
         self.clients[client].times.append(
-            TaskTimes(
+            TaskMeasurement(
                 batch_s / batch,
                 batch,
                 rates.down_s,

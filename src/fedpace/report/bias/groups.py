@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ UNMEASURED = "unmeasured"
 """The group of clients whose speed is not known."""
 HELD_SHARE = 0.5
 """Part of a class's samples from which on a group is said to hold that class."""
+ROUNDING = 1e-9
+"""Of sums of shares."""
 Counts = npt.NDArray[np.int64]
 """Samples of each client (row) in each class (column)."""
 
@@ -38,6 +41,14 @@ class GroupBias:
     def ratio(self) -> float | None:
         """How often its data counts as much as its share; None where it has no data."""
         return self.weight_share / self.data_share if self.data_share > 0 else None
+
+    @property
+    def distance(self) -> float:
+        """How far it is from its share, 1 for none, twice as much being as far as half as much."""
+        if self.ratio is None:
+            return 1.0
+        ratio = max(self.ratio, 1e-9)
+        return max(ratio, 1 / ratio)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -117,7 +128,36 @@ def bias_of(
             )
             for place, name in enumerate(names)
         ]
-    return Bias(tuple(by_speed), tuple(by_class), float(np.abs(given - data).sum() / 2))
+    moved = float(np.abs(given - data).sum() / 2)
+    return Bias(tuple(by_speed), tuple(by_class), moved if moved > ROUNDING else 0.0)
+
+
+def mean_bias(runs: Sequence[Bias]) -> Bias:
+    """The mean over runs, group by group; a group holds the classes that it holds in all of them."""
+    moved = [one.moved for one in runs if one.moved is not None]
+    return Bias(
+        _mean_groups([one.by_speed for one in runs]),
+        _mean_groups([one.by_class for one in runs]),
+        fmean(moved) if moved else None,
+    )
+
+
+def _mean_groups(runs: Sequence[Sequence[GroupBias]]) -> tuple[GroupBias, ...]:
+    together: dict[str, list[GroupBias]] = {}
+    for own in runs:
+        for one in own:
+            together.setdefault(one.name, []).append(one)
+    return tuple(
+        GroupBias(
+            name,
+            round(fmean(one.clients for one in own)),
+            fmean(one.data_share for one in own),
+            fmean(one.weight_share for one in own),
+            fmean(one.weight_an_hour for one in own),
+            tuple(one for one in own[0].holds if all(one in other.holds for other in own)),
+        )
+        for name, own in together.items()
+    )
 
 
 def _groups(clients: Sequence[int], seconds: Mapping[int, float]) -> np.ndarray | None:

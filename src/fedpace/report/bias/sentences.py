@@ -1,6 +1,7 @@
 """Reasons in words: whose data a policy counts for less than its share, and whose for more."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedpace.report.bias.groups import UNMEASURED, Bias, GroupBias
 
@@ -17,11 +18,16 @@ def bias_sentences(policy: str, bias: Bias) -> list[str]:
         return [f"{policy} has aggregated nothing"]
     said = [
         _say_group(policy, one)
-        for one in sorted(bias.by_speed, key=_distance, reverse=True)
+        for one in sorted(bias.by_speed, key=lambda group: group.distance, reverse=True)
         if one.ratio is not None and not LITTLE < one.ratio < MUCH
     ]
     said += _say_classes(policy, bias.by_class)
     return said or [f"{policy} counts everybody's data about by its share"]
+
+
+def explain_bias(policy: str, bias: Bias) -> dict[str, Any]:
+    """What report.json says of a run's bias."""
+    return bias.to_dict() | {"why": bias_sentences(policy, bias)}
 
 
 def say_ratio(ratio: float, whose: str = "its") -> str:
@@ -78,12 +84,6 @@ def _say_classes(policy: str, classes: Sequence[GroupBias]) -> list[str]:
         at = "" if span == "for nothing" else "at "
         said.append(f"{policy} counts {say_classes(names)} {at}{span}")
     return said
-
-
-def _distance(group: GroupBias) -> float:
-    """How far a group is from its share, twice as much being as far as half as much."""
-    ratio = max(group.ratio or 0.0, 1e-9)
-    return max(ratio, 1 / ratio)
 
 
 def _rows(names: Sequence[str]) -> list[list[str]]:

@@ -141,9 +141,14 @@ class ClientWeights:
                 self.weights[client] = max(self.weights[client] - weight, 0.0)
 
 
+def make_weights(header: Header) -> ClientWeights:
+    """What counts the messages of a run with this header."""
+    return ClientWeights(header.context.model, undoable=header.run.get("clock") == "real")
+
+
 def weights_by_client(header: Header, messages: Iterable[Message]) -> ClientWeights:
     """The weights, samples and speeds of a journal's clients; its messages are gone through once."""
-    counted = ClientWeights(header.context.model, undoable=header.run.get("clock") == "real")
+    counted = make_weights(header)
     for message in messages:
         counted.write(message)
     return counted

@@ -31,7 +31,8 @@ def live_document(runs: FollowedRuns) -> dict[str, Any]:
         run = runs.of(summary)
         if run is None or run.header is None or run.tables is None:
             return None if run is None else run.header
-        return details_of(run.header, summary, timeline_from(run.header, run.tables), run.tested)
+        timeline = timeline_from(run.header, run.tables)
+        return details_of(run.header, summary, timeline, run.tested, run.bias())
 
     title = options.title or (name if isinstance(name, str) else None) or runs.folder.name
     names = client_names(next(iter(runs.runs))) if len(runs.runs) == 1 else {}

@@ -8,6 +8,9 @@ from pathlib import Path
 from fedpace.core.errors import JournalError
 from fedpace.core.facts import ClientsEvaluated
 from fedpace.core.journal import Header, JournalLines
+from fedpace.report.bias.data import ClientData, bias_with_data
+from fedpace.report.bias.groups import Bias
+from fedpace.report.bias.weights import ClientWeights, make_weights
 from fedpace.report.live.tail import JournalTail
 from fedpace.report.summary import Summary
 from fedpace.report.tally import Tally
@@ -33,6 +36,7 @@ class FollowedRun:
         self.fault: str | None = None
         self.tally = Tally()
         self.tables: JournalTables | None = JournalTables(None)
+        self.weights: ClientWeights | None = None
         self.tested: ClientsEvaluated | None = None
 
     @property
@@ -83,8 +87,11 @@ class FollowedRun:
                 metrics = self.header.context.metrics
                 self.tally = Tally(self.header.context.budget)
                 self.tables = JournalTables(metrics[0].name if metrics else None)
+                self.weights = make_weights(self.header)
             return
         self.tally.write(message)
+        if self.weights is not None:
+            self.weights.write(message)
         if self.tables is not None:
             self.tables.write(message)
         if isinstance(message, ClientsEvaluated):
@@ -101,6 +108,12 @@ class FollowedRun:
         rounds = stop.get("rounds") if isinstance(stop, dict) else None
         last = f"/{rounds}" if isinstance(rounds, int) else ""
         return f"{going} at round {len(self.tally.round_times)}{last}{metric}"
+
+    def bias(self) -> Bias | None:
+        """Whose data counts so far; None where nothing is there yet."""
+        if self.weights is None:
+            return None
+        return bias_with_data(self.weights, ClientData.read(self.folder))
 
     def summary(self) -> Summary | None:
         """The summary so far; None where nothing is there yet."""

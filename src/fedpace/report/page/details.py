@@ -8,6 +8,9 @@ import numpy as np
 
 from fedpace.core.facts import ClientsEvaluated
 from fedpace.core.journal import Header, read
+from fedpace.report.bias.data import ClientData, bias_with_data
+from fedpace.report.bias.groups import Bias
+from fedpace.report.bias.weights import make_weights
 from fedpace.report.summary import Summary
 from fedpace.report.timeline.build import timeline_from
 from fedpace.report.timeline.columns import Timeline
@@ -22,7 +25,7 @@ class RunDetails:
 
     speeds: seconds a sample of each client, nan where it was never measured. clients: measure -> a
     number for each client, nan where there is none. seconds: of all clients by `Phase` (row) and
-    whether the work was thrown away (column).
+    whether the work was thrown away (column). bias: whose data counts; None where it is not known.
     """
 
     summary: Summary
@@ -31,6 +34,7 @@ class RunDetails:
     speeds: np.ndarray
     clients: dict[str, np.ndarray]
     seconds: np.ndarray
+    bias: Bias | None = None
 
 
 def read_details(path: Path, summary: Summary) -> RunDetails:
@@ -38,16 +42,23 @@ def read_details(path: Path, summary: Summary) -> RunDetails:
     header, messages = read(path, unfinished=summary.finished is None)
     metrics = header.context.metrics
     tables = JournalTables(metrics[0].name if metrics else None)
+    weights = make_weights(header)
     tested: ClientsEvaluated | None = None
     for message in messages:
         tables.write(message)
+        weights.write(message)
         if isinstance(message, ClientsEvaluated):
             tested = message
-    return details_of(header, summary, timeline_from(header, tables), tested)
+    bias = bias_with_data(weights, ClientData.read(path.parent))
+    return details_of(header, summary, timeline_from(header, tables), tested, bias)
 
 
 def details_of(
-    header: Header, summary: Summary, timeline: Timeline, tested: ClientsEvaluated | None
+    header: Header,
+    summary: Summary,
+    timeline: Timeline,
+    tested: ClientsEvaluated | None,
+    bias: Bias | None = None,
 ) -> RunDetails:
     """The details of a run. tested: its last test on clients' own samples."""
     clients = client_numbers(timeline, header.context.model)
@@ -56,7 +67,7 @@ def details_of(
     if tested is not None:
         values = [np.nan if one is None else one for one in tested.values]
         clients["fair"] = _by_client(timeline, dict(enumerate(values)))
-    return RunDetails(summary, header, timeline, speeds, clients, _seconds(timeline))
+    return RunDetails(summary, header, timeline, speeds, clients, _seconds(timeline), bias)
 
 
 def _by_client(timeline: Timeline, known: Mapping[int, float]) -> np.ndarray:

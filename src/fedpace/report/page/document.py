@@ -12,6 +12,7 @@ from fedpace.core.installed.package import package_version
 from fedpace.core.journal import Header
 from fedpace.report.curves import metric_curve
 from fedpace.report.page.aims import aims_of
+from fedpace.report.page.bias import PageBias
 from fedpace.report.page.details import RunDetails
 from fedpace.report.page.measures import ClientMeasure, ClientNumbers
 from fedpace.report.page.packing import pack_columns
@@ -45,6 +46,7 @@ def page_data(
     """
     chosen = chosen_metric(groups, metric)
     numbers, timelines, headers = ClientNumbers(groups), PageTimelines(), dict[str, Header]()
+    bias = PageBias(list(groups))
     runs = [
         (index, rank, run) for index, own in enumerate(groups.values()) for rank, run in enumerate(own)
     ]
@@ -63,6 +65,7 @@ def page_data(
         whole = None if isinstance(found, Header) else found
         if whole is not None:
             numbers.add(index, whole)
+            bias.add(index, whole.bias)
         timelines.add(place, whole, sharing)
     clocks = sorted({run.clock for _, _, run in runs})
     return {
@@ -84,6 +87,7 @@ def page_data(
         "pairs_with": len(groups) if len(groups) <= MOST_LABELS else 1,
         "clients": numbers.clients(_fair_measure(groups)),
         "time": numbers.time(),
+        "bias": bias.part(),
         "tasks": _tasks(groups),
         "staleness": [_staleness(own) for own in groups.values()],
         "runs": entries,

@@ -23,6 +23,7 @@ SCRIPTS = (
     "comparison/targets.js",
     "comparison/clients.js",
     "comparison/work.js",
+    "comparison/bias.js",
     "timeline/lanes.js",
     "timeline/drawing.js",
     "timeline/moving.js",

@@ -77,6 +77,7 @@
       fp.el("div", { class: "pair" },
         fp.clientsCard(page, columns, "share", "Who takes part", "Numbers an hour compare policies; participation is a share of rounds."),
         fp.clientsCard(page, columns, "work", "Work fitted to devices", "Means over the tasks of a client.")),
+      fp.biasCard(page),
       fp.el("div", { class: "pair" },
         fp.clientsCard(page, columns, "fair", "Fairness", "The last test on clients' own samples."),
         fp.stalenessCard(page)),

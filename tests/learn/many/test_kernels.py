@@ -96,6 +96,23 @@ def test_outputs_and_gradients_are_those_of_a_convolution(shape, dtype, exact, t
     assert all(one.dtype == dtype for one in found)
 
 
+@pytest.mark.parametrize(
+    "shape", [(2, 16, 8, 8, 32, 3, 3, 2, (1, 1)), (3, 32, 6, 5, 16, 3, 3, 1, (1, 1))]
+)
+@pytest.mark.parametrize("exact", [True, False])
+def test_gradients_of_images_are_added_to_others(shape, exact):
+    from fedpace.learn.many.kernels import convolution
+
+    *sizes, stride, padding = shape
+    x, weights, bias = (one.detach() for one in tensors(*sizes))
+    slopes = torch.randn_like(Convolutions.apply(x, weights, bias, stride, padding, exact))
+    how = slopes, weights, stride, padding, x.shape[3:], exact
+    expected, into = x + convolution.images_of(*how), x.clone()
+    found = convolution.images_of(*how, into)
+    assert found is into
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_client_gets_the_same_bits_whoever_is_beside_it():
     x, weights, bias = (one.detach() for one in tensors(3, 4, 9, 9, 5, 3, 3))
     how = 1, (1, 1), True

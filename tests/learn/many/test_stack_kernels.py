@@ -13,8 +13,8 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 from fedpace.learn.many import kernels as package
 from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks import plan as stack_plan
+from fedpace.learn.many.stacks import shared_gradients
 from fedpace.learn.many.stacks.custom_kernels import StackKernels, usable
-from fedpace.learn.many.stacks.operators import dense
 from fedpace.learn.many.stacks.stacked import StackedExecutor
 from fedpace.learn.metrics.loss import TokenLoss
 from fedpace.learn.model.attention import attend_packed
@@ -38,11 +38,13 @@ class Slow:
         assert found.shape[3:] == size
         return found
 
-    def images_of(self, slopes, weights, stride, padding, size, exact):
+    def images_of(self, slopes, weights, stride, padding, size, exact, into):
         self.calls["images_of"] += 1
+        self.calls["images, added"] += into is not None
         shape = slopes.shape[1], weights.shape[2], *size
         each = zip(weights, slopes, strict=True)
-        return torch.stack([conv2d_input(shape, a, b, stride, padding) for a, b in each])
+        found = torch.stack([conv2d_input(shape, a, b, stride, padding) for a, b in each])
+        return found if into is None else into.add_(found)
 
     def weights_of(self, x, slopes, high, wide, stride, padding, exact):
         self.calls["weights_of"] += 1
@@ -72,7 +74,7 @@ class Slow:
             return parts.repeat_interleave(each[2], 2)[..., None]
 
         found = (inner - mean(inner) - values * mean(inner * values)) * widths
-        added = slopes if more else None
+        added = slopes.clone() if more else None
         return found, (slopes * values).sum((1, 3)), slopes.sum((1, 3)), added
 
 
@@ -307,6 +309,7 @@ def test_batch_norms_run_on_kernels_of_their_own(kernels, monkeypatch, mixed):
     calls = kernels.calls
     assert calls["batches"] == 2 * calls["batches, relu"] == 2 * calls["batches, more"] > 0
     assert calls["batches, slopes"] > 0 < calls["batches, evaluation"]
+    assert calls["images, added"] > 0
     for at, (one, other) in enumerate(zip(found, expected, strict=True)):
         torch.testing.assert_close(one.buffers, other.buffers)
         found[at] = replace(one, buffers=other.buffers)
@@ -318,6 +321,7 @@ def test_relu_is_part_of_a_normalisation(kernels):
     work = every_depth(trainer)
     found = StackedExecutor(trainer).train(work)
     assert kernels.calls["relu"] == kernels.calls["normalise"] == 2 * kernels.calls["more"] > 0
+    assert kernels.calls["images, added"] > 0  # gradients of `x`, which is added, to those of `second`
     assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 
@@ -359,12 +363,12 @@ def test_short_sequences_attend_in_a_kernel_of_their_own(kernels):
 def test_gradients_of_weights_that_are_used_again_are_summed_where_they_are(kernels, monkeypatch):
     sums = []
 
-    class Noted(dense.SharedGradient):
+    class Noted(shared_gradients.SharedGradient):
         def __init__(self, products):
             sums.append(products)
             super().__init__(products)
 
-    monkeypatch.setattr(dense, "SharedGradient", Noted)
+    monkeypatch.setattr(shared_gradients, "SharedGradient", Noted)
     trainer = trainer_of(ARCHITECTURES["albert"](), lr=0.02)
     work = every_depth(trainer)
     found = StackedExecutor(trainer).train(work)

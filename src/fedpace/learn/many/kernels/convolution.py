@@ -176,12 +176,16 @@ def images_of(
     padding: tuple[int, int],
     size: tuple[int, int],
     exact: bool,
+    into: Tensor | None = None,
 ) -> Tensor:
-    """Gradients of the images, `size` high and wide; `slopes` are those of what `convolve` gives."""
+    """Gradients of the images, `size` high and wide; `slopes` are those of what `convolve` gives.
+
+    into: other gradients of the images, to which these are added in place.
+    """
     (high, wide), (top, left) = weights.shape[3:], padding
     rest = high - 1 - top, wide - 1 - left
     blocks = _blocks(weights.shape[2], stride, exact, slopes.dtype)
-    return taps.convolve(slopes, weights, None, 1, stride, rest, size, exact, True, blocks)
+    return taps.convolve(slopes, weights, None, 1, stride, rest, size, exact, True, blocks, into)
 
 
 def weights_of(

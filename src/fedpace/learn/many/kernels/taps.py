@@ -42,6 +42,7 @@ def _convolve(
     LEFT: tl.constexpr,
     TURNED: tl.constexpr,
     BIASED: tl.constexpr,
+    ADDED: tl.constexpr,
     PRECISION: tl.constexpr,
     SWAPPED: tl.constexpr,
     BLOCK_O: tl.constexpr,
@@ -107,17 +108,12 @@ def _convolve(
         total += more[None, :] if SWAPPED else more[:, None]
     to_m, to_o = sample * (OUT * OH * OW) + row * OW + column, o * (OH * OW)
     if SWAPPED:
-        tl.store(
-            y + to_m[:, None] + to_o[None, :],
-            total.to(y.dtype.element_ty),
-            mask=here[:, None] & (o[None, :] < OUT),
-        )
+        into, kept = y + to_m[:, None] + to_o[None, :], here[:, None] & (o[None, :] < OUT)
     else:
-        tl.store(
-            y + to_m[None, :] + to_o[:, None],
-            total.to(y.dtype.element_ty),
-            mask=here[None, :] & (o[:, None] < OUT),
-        )
+        into, kept = y + to_m[None, :] + to_o[:, None], here[None, :] & (o[:, None] < OUT)
+    if ADDED:
+        total += tl.load(into, mask=kept, other=0.0).to(tl.float32)
+    tl.store(into, total.to(y.dtype.element_ty), mask=kept)
 
 
 @triton.jit(do_not_specialize=["samples"])
@@ -213,15 +209,16 @@ def convolve(
     exact: bool,
     turned: bool,
     blocks: Blocks,
+    into: Tensor | None = None,
 ) -> Tensor:
     """The convolution of each client, `size` high and wide. exact: without TF32.
 
     turned: it goes back from outputs to images, by the weights that led to them; apart: the stride that
-    led to them.
+    led to them; into: contiguous numbers to which it is added in place.
     """
     clients, samples, channels, height, width = x.shape
     out, high, wide = weights.shape[2 if turned else 1], *weights.shape[3:]
-    found = x.new_empty((clients, samples, out, *size))
+    found = x.new_empty((clients, samples, out, *size)) if into is None else into
     block_o = block_of(out)
     for first, begin in product(range(min(apart, size[0])), range(min(apart, size[1]))):
         rows, columns = triton.cdiv(size[0] - first, apart), triton.cdiv(size[1] - begin, apart)
@@ -246,6 +243,7 @@ def convolve(
             *padding,
             turned,
             bias is not None,
+            into is not None,
             precision_of(exact),
             blocks.swapped,
             block_o,

@@ -69,7 +69,7 @@ class StackedConvolution(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, weights, bias, *ctx.how = inputs
         ctx.save_for_backward(x, weights)
-        ctx.biased = bias is not None
+        ctx.biased, ctx.left = bias is not None, None
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
@@ -80,7 +80,9 @@ class StackedConvolution(Function):
         slopes = slopes.contiguous()
         if ctx.needs_input_grad[0]:
             whole = slopes, weights.contiguous()
-            found[0] = convolution.images_of(*whole, stride, padding, x.shape[3:], exact)
+            left = None if ctx.left is None else ctx.left.take()
+            into = None if left is None else left.view(x.shape)
+            found[0] = convolution.images_of(*whole, stride, padding, x.shape[3:], exact, into)
         if ctx.needs_input_grad[1]:
             high, wide = weights.shape[3:]
             slope = convolution.weights_of(x.contiguous(), slopes, high, wide, stride, padding, exact)

@@ -54,6 +54,26 @@ def cast(*tensors: Tensor | None) -> tuple[Any, ...]:
     return tuple(None if one is None else one.to(kind) for one in tensors)
 
 
+class LeftSlopes:
+    """Gradients of images that one operator leaves to another of the same images, to add its own."""
+
+    def __init__(self) -> None:
+        self._left: Tensor | None = None
+        self._over = False
+
+    def leave(self, slopes: Tensor | None) -> Tensor | None:
+        """Leave them; gives them back where the other one is through already."""
+        if self._over:
+            return slopes
+        self._left = slopes
+        return None
+
+    def take(self) -> Tensor | None:
+        """What was left, for the one that takes it to write over."""
+        left, self._left, self._over = self._left, None, True
+        return left
+
+
 def by_kernels(tensor: Tensor) -> bool:
     """Say whether kernels of our own compute what follows; the mode of a GPU's stacks says so."""
     if has_torch_function((tensor,)):

@@ -107,7 +107,7 @@ class StackedNormalisation(Function):
         found, means, scales = output
         ctx.mark_non_differentiable(means, scales)
         ctx.save_for_backward(x, factors, means, scales, *([found] if relu else []))
-        ctx.more = more is not None
+        ctx.more, ctx.left = more is not None, None
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor, *_: Any) -> tuple[Any, ...]:
@@ -116,7 +116,10 @@ class StackedNormalisation(Function):
         x, factors, means, scales, *found = (one.contiguous() for one in ctx.saved_tensors)
         y = found[0] if found else None
         given = x, factors, means, scales, slopes.contiguous(), y, ctx.more
-        return *normalisation.slopes_of(*given), None, None, None
+        *others, of_more = normalisation.slopes_of(*given)
+        if ctx.left is not None:
+            of_more = ctx.left.leave(of_more)
+        return *others, of_more, None, None, None
 
 
 def _together(*given: Any) -> Tensor:

@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 from fedpace.learn.many.stacks.chain import DenseChain
 from fedpace.learn.many.stacks.custom_kernels import StackKernels
 from fedpace.learn.many.stacks.operators.batch_norm import BatchStatistics, batch_norms, held_norms
-from fedpace.learn.many.stacks.operators.dense import share_gradients
 from fedpace.learn.many.stacks.operators.mode import StackOperators
+from fedpace.learn.many.stacks.shared_gradients import share_gradients
 from fedpace.learn.many.stacks.stack import StackBatch
 from fedpace.learn.model.layers import BoundModel
 from fedpace.learn.settings import TrainSettings

@@ -64,6 +64,7 @@ class NormalisedBatches(Function):
             *whole, running, real, held, training, momentum, eps, relu, more
         )
         ctx.relu, ctx.training, ctx.more = relu, training, None if more is None else more.dtype
+        ctx.left = None
         y = found if relu and more is not None else None
         ctx.save_for_backward(*whole, *kept, real if training else None, y)
         return found
@@ -75,7 +76,10 @@ class NormalisedBatches(Function):
         x, factors, shifts, means, scales, shares, real, y = ctx.saved_tensors
         kept = means, scales, shares if ctx.training else None, real
         how = slopes.contiguous(), ctx.relu, y, ctx.more
-        return *batch_norm.slopes_of(x, factors, shifts, *kept, *how), *[None] * 7
+        *others, of_more = batch_norm.slopes_of(x, factors, shifts, *kept, *how)
+        if ctx.left is not None:
+            of_more = ctx.left.leave(of_more)
+        return *others, of_more, *[None] * 7
 
 
 def _together(

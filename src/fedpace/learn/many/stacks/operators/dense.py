@@ -3,7 +3,6 @@
 torch.vmap copies a client's weights for every sample where a sample has more than one row.
 """
 
-from collections import defaultdict
 from typing import Any
 
 import torch
@@ -72,28 +71,6 @@ class SharedGradient:
         self._left -= 1
         self._sum = torch.bmm(slopes, x) if self._sum is None else self._sum.baddbmm_(slopes, x)
         return None if self._left else self._sum
-
-
-def share_gradients(value: Tensor) -> None:
-    """Sum gradients of weights that are used several times in one place, on the way back from `value`.
-
-    Otherwise each is written for itself, and read again to be added.
-    """
-    found: dict[Any, list[Any]] = defaultdict(list)
-    seen, waiting = set(), [value.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, StackedLinear._backward_cls):
-            found[node.next_functions[1]].append(node)
-        waiting += [one for one, _ in node.next_functions]
-    for (weights, _), nodes in found.items():
-        if weights is not None and len(nodes) > 1:
-            shared = SharedGradient(len(nodes))
-            for node in nodes:
-                node.shared = shared
 
 
 def stacked_linear(x: Tensor, weights: Tensor, bias: Tensor | None, kernels: bool = False) -> Tensor:

@@ -43,6 +43,8 @@ def test_a_result_that_can_be_is_taken():
         ({"last_depth": 2}, "ended at depth 2"),
         ({"width": 0.5}, "was given width"),
         ({"seen": 300}, "300 samples seen"),
+        ({"first_s": -1.0}, "a first batch of -1.0 s"),
+        ({"first_s": float("nan")}, "a first batch of nan s"),
         ({"version": 2}, "was given version 3, not 2"),
     ],
 )

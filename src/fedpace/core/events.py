@@ -47,7 +47,9 @@ class TaskResult(Record, frozen=True):
     cut: stopped by its stop time before the work was done;
     last_depth: layers that the last batch's backward pass got through, where it was stopped in one;
     width: share of the channels that the update carries, None for all;
-    seen: samples that the client has received so far, where its data arrives over time.
+    seen: samples that the client has received so far, where its data arrives over time;
+    first_s: seconds of the first batch, which takes longer than others, as of a whole batch of the full
+    model, where a client has measured it.
     """
 
     depth: int
@@ -59,6 +61,7 @@ class TaskResult(Record, frozen=True):
     last_depth: int | None = None
     width: float | None = None
     seen: int | None = None
+    first_s: float | None = None
 
 
 class _Event(Record, frozen=True, tag_field="event", tag=str.lower):

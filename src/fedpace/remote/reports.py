@@ -168,6 +168,8 @@ def check_result(
             f"{result.steps} steps, but its client holds {client.held} and a batch has "
             f"{work.batch_size}"
         )
+    if result.first_s is not None and not 0 <= result.first_s < MOST_S:
+        raise PeerError(f"task {task} reports a first batch of {result.first_s} s")
     if result.seen is not None and not (
         client.most is not None and result.samples <= result.seen <= MOST_SAMPLES
     ):

@@ -354,6 +354,9 @@ class SimulatedWorld:
         seen: int | None,
     ) -> None:
         """Note the arrival of an update, which is known from now on."""
+        if (starts := self._fleet.starts) is not None:
+            first_s = rates.batch_s * starts.first_batch.item(command.client)
+            result = replace(result, first_s=first_s)
         arrived = Arrived(
             at=arrives_at,
             client=command.client,

@@ -23,8 +23,8 @@ REAL = {"clock": "real", "profile": "flops", "task": {"kind": "mnist"}}
 
 
 @pytest.fixture(scope="module")
-def timely(tmp_path_factory) -> Path:
-    return simulate(tmp_path_factory.mktemp("timely"), "timelyfl")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    return {one: simulate(tmp_path_factory.mktemp(one), one) for one in ("timelyfl", "sync")}
 
 
 def written(folder: Path, messages, run=REAL, model=MODEL, names=None) -> Path:
@@ -47,8 +47,9 @@ def came(at, client, task, batch_s, **more):
     return arrived(at, client, task, depth=4, steps=2, samples=20, rates=rates, **more)
 
 
-def test_a_run_with_probes_tells_everything_of_its_devices(timely: Path) -> None:
-    found = learn_fleet([timely])
+@pytest.mark.parametrize("policy", ["timelyfl", "sync"])
+def test_a_run_tells_everything_of_its_devices(runs: dict[str, Path], policy: str) -> None:
+    found = learn_fleet([runs[policy]])
     rows = [tuple(float(cell) for cell in row.split(",")) for row in DEVICES]
     learned = [(float(one.client), *astuple(one)[1:8]) for one in found.devices]
     assert learned == [pytest.approx(row, rel=1e-6, abs=1e-6) for row in rows]
@@ -56,12 +57,17 @@ def test_a_run_with_probes_tells_everything_of_its_devices(timely: Path) -> None
     assert found.to_csv().splitlines()[0] == HEAD
 
 
-def test_a_run_without_probes_has_long_first_batches_in_its_start(tmp_path: Path) -> None:
-    found = learn_fleet([simulate(tmp_path, "sync")])
-    assert [one.first_batch for one in found.devices] == [1.0] * 4
-    # Half of a batch of 20 samples at 0.02 s longer.
-    assert found.devices[0].start_s == pytest.approx(0.25 + 0.5 * 20 * 0.02)
-    assert "no task was probed" in found.words[0]
+def test_first_batches_that_nobody_measured_are_part_of_the_start(tmp_path: Path) -> None:
+    joined = [Joined(0.0, 0, 20), Started(0.0), given(1, 0)]
+    # Half a second each way, two batches of a second, and one that nobody knows of.
+    found = learn_fleet([written(tmp_path / "a", [*joined, came(4.0, 0, 1, 1.0)])])
+    assert (found.devices[0].first_batch, found.devices[0].start_s) == (1.0, pytest.approx(1.0))
+    assert "no first batch was measured" in found.words[-1]
+    # The median of both batches is their mean: the first took 1.5 s, the second half a second.
+    path = written(tmp_path / "b", [*joined, came(4.0, 0, 1, 1.0, first_s=1.5)])
+    (device,) = learn_fleet([path]).devices
+    assert device.compute_s == pytest.approx(0.05)
+    assert device.first_batch == pytest.approx(3.0)
 
 
 def test_jitter_is_the_spread_around_a_clients_own_median(tmp_path: Path) -> None:
@@ -72,8 +78,8 @@ def test_jitter_is_the_spread_around_a_clients_own_median(tmp_path: Path) -> Non
     assert [one.jitter for one in found] == pytest.approx([0.05, 0.2, 0.0], rel=0.25)
 
 
-def test_what_is_written_is_a_fleet_file(timely: Path, tmp_path: Path) -> None:
-    found = learn_fleet([timely])
+def test_what_is_written_is_a_fleet_file(runs: dict[str, Path], tmp_path: Path) -> None:
+    found = learn_fleet([runs["timelyfl"]])
     found.write(tmp_path / "fleet.csv")
     fleet = DeviceFile.build(DeviceFileSettings(tmp_path / "fleet.csv"), 4, 0)
     assert fleet.sample_s.tolist() == pytest.approx([one.compute_s for one in found.devices])

@@ -104,7 +104,9 @@ def learn_fleet(journals: Sequence[Path]) -> LearnedFleet:
         )
     tasks = sum(one.tasks for one in together.values())
     failed = sum(one.failed for one in together.values())
-    return LearnedFleet(tuple(devices), operations, failed / tasks, _words(together, devices))
+    real = any(header.run.get("clock") == "real" for header in headers.values())
+    words = _words(together, devices, real)
+    return LearnedFleet(tuple(devices), operations, failed / tasks, words)
 
 
 def client_names(journal: Path) -> list[str]:
@@ -162,12 +164,13 @@ def _add(
 
 
 def _words(
-    observed: Mapping[str, ClientObservations], devices: Sequence[LearnedDevice]
+    observed: Mapping[str, ClientObservations], devices: Sequence[LearnedDevice], real: bool
 ) -> tuple[str, ...]:
+    """Sentences on what was not measured. real: some of the runs were not simulated."""
     idle = [name for name, one in observed.items() if not one.tasks]
     never = [one.client for one in devices if not one.tasks]
     once = [one.client for one in devices if one.tasks == 1]
-    probed = any(time.first_ratio is not None for one in observed.values() for time in one.times)
+    known = any(time.first_ratio is not None for one in observed.values() for time in one.times)
     words = []
     if idle:
         words.append(f"left out, for they were given no task: {_listed(idle)}")
@@ -178,9 +181,9 @@ def _words(
         )
     if once:
         words.append(f"measured once, so that their jitter is everybody's: {_listed(once)}")
-    if not probed:
+    if real and not known:
         words.append(
-            "no task was probed: how much longer first batches take is not known, and left at 1"
+            "no first batch was measured: how much longer they take is not known, and left at 1"
         )
     return tuple(words)
 

@@ -67,6 +67,7 @@ class _OpenedTask:
     samples: int
     wanted: int
     first_s: float | None = None
+    probed: bool = False
 
 
 class JournalObserver:
@@ -151,11 +152,13 @@ class JournalObserver:
         batches = batches if self._real else max(batches, FEW_BATCHES)
         rest_s = None
         opened = self._open[task][1]
-        if whole and opened.first_s is None:
+        if whole and not opened.probed:
             trained = result.samples if result.trained is None else result.trained
             batch = min(opened.batch_size, opened.samples)
             busy_s = event.rates.down_s + event.rates.up_s + event.rates.batch_s * trained / batch
             rest_s = event.at - opened.at - busy_s
+        if opened.first_s is None:
+            opened.first_s = result.first_s
         self._measure(event.client, task, event.rates, batches, rest_s=rest_s)
         del self._open[task]
 
@@ -172,7 +175,7 @@ class JournalObserver:
         batch = min(opened.batch_size, opened.samples)
         batch_s, ratio = rates.batch_s, None
         if first:
-            opened.first_s = batch_s
+            opened.first_s, opened.probed = batch_s, True
             rest_s = self._now - opened.at - rates.down_s - rates.latency_s - batch_s
         elif batches == 2 and opened.first_s is not None:
             # The median of two is their mean: the second one is what it would be without the first.

@@ -139,6 +139,7 @@ class LiveTrainer:
             cut=task.steps < task.total or task.last_depth is not None,
             last_depth=task.last_depth,
             width=work.width,
+            first_s=task.times.first_s,
         )
         if not task.steps:
             return LiveResult(result, math.nan, None)

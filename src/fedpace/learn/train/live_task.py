@@ -171,12 +171,17 @@ class BatchTimes:
     def __init__(self, shares: list[float], size: int) -> None:
         self._shares = shares
         self._size = size
+        self.first_s: float | None = None
+        """Of the first batch, as of a whole one of the full model."""
         self._whole: dict[int, list[float]] = {}
         self._short: dict[int, list[float]] = {}
 
     def note(self, depth: int, samples: int, seconds: float) -> None:
         kind = self._whole if samples == self._size else self._short
-        kind.setdefault(depth, []).append(seconds * (self._size / samples))
+        whole_s = seconds * (self._size / samples)
+        kind.setdefault(depth, []).append(whole_s)
+        if self.first_s is None:
+            self.first_s = whole_s / self._shares[depth - 1]
 
     def next_s(self, depth: int, samples: int) -> float:
         """Seconds that a batch is expected to take, scaled from other depths where none is known."""

@@ -147,7 +147,7 @@ class SlowBatches:
             apart = values * of_factors[:, None, :, None] + of_shifts[:, None, :, None]
             found = slopes - part * apart
         found = found * (factors * scales)[:, None, :, None]
-        return found, of_factors, of_shifts, None if more is None else slopes
+        return found, of_factors, of_shifts, None if more is None else slopes.clone()
 
 
 class SlowGru:

@@ -169,9 +169,14 @@ class ReplayTrainer:
 
     def _set_back(self, rows: int) -> None:
         """Bring layers that a client does not train to where they began."""
+        numbers = torch.arange(self._trainer.layout.depth, device=self._device)
+        kept = (self._frozen[:rows, None] > numbers).unbind(1)
         for layer, param, old in zip(self._layers, self._tensors, self._starts.olds, strict=True):
-            kept = (self._frozen[:rows] > layer).view(-1, *[1] * (param.ndim - 1))
-            param[:rows].copy_(torch.where(kept, old[:rows], param[:rows]))
+            stays, now = kept[layer].view(-1, *[1] * (param.ndim - 1)), param[:rows]
+            if old.dtype == param.dtype:
+                torch.where(stays, old[:rows], now, out=now)
+            else:
+                now.copy_(torch.where(stays, old[:rows], now))
 
     def _captured(self, size: _Size, step: Callable[[], None]) -> Callable[[], None]:
         """Capture a step, before weights are there: that makes steps with whatever lies in memory."""

@@ -186,9 +186,7 @@ def slopes_of(
     if groups == 1 and x.shape[3] == 1 and y is None and not more:
         return *_slopes_of_many_rows(x, factors, means, scales, slopes), None
     found = torch.empty_like(x)
-    shape = clients, samples, x.shape[2]
-    of_factors = torch.empty(shape, dtype=torch.float32, device=x.device)
-    of_shifts = torch.empty_like(of_factors)
+    both = torch.empty((2, clients, samples, x.shape[2]), dtype=torch.float32, device=x.device)
     of_more = torch.empty_like(slopes) if more else None
     _slopes_of[samples * groups, clients](
         x,
@@ -198,14 +196,14 @@ def slopes_of(
         slopes if y is None else y,
         slopes,
         found,
-        of_factors,
-        of_shifts,
+        *both,
         slopes if of_more is None else of_more,
         RELU=y is not None,
         MORE=more,
         **_blocks(x, groups),
     )
-    return found, of_factors.sum(1), of_shifts.sum(1), of_more
+    of_factors, of_shifts = both.sum(2)
+    return found, of_factors, of_shifts, of_more
 
 
 def _slopes_of_many_rows(
@@ -217,9 +215,7 @@ def _slopes_of_many_rows(
     high = min(max(_ROWS // wide, 1), 16)
     blocks = triton.cdiv(rows, high)
     found = torch.empty_like(x)
-    shape = clients, blocks, channels
-    of_factors = torch.empty(shape, dtype=torch.float32, device=x.device)
-    of_shifts = torch.empty_like(of_factors)
+    both = torch.empty((2, clients, blocks, channels), dtype=torch.float32, device=x.device)
     _slopes_of_rows[blocks, clients](
         x,
         factors,
@@ -227,15 +223,15 @@ def _slopes_of_many_rows(
         scales,
         slopes,
         found,
-        of_factors,
-        of_shifts,
+        *both,
         rows,
         CHANNELS=channels,
         BLOCK_R=high,
         BLOCK_C=wide,
         num_warps=min(max(high * wide // 512, 1), 16),
     )
-    return found, of_factors.sum(1), of_shifts.sum(1)
+    of_factors, of_shifts = both.sum(2)
+    return found, of_factors, of_shifts
 
 
 def _blocks(x: Tensor, groups: int) -> dict[str, int]:

@@ -3,12 +3,14 @@
     python tools/papers.py timelyfl-cifar10 RESULTS.json --device cuda --jobs 8 --minutes 8 --within 9
     python tools/papers.py timelyfl-cifar10 RESULTS.json --show
     python tools/papers.py timelyfl-cifar10 RESULTS.json --figures docs/figures
+    python tools/papers.py timelyfl-cifar10 RESULTS.json --write docs/comparison.md
 
 Tables are the configs of configs/papers; one can also be given as a file. Settings of each policy are
 chosen by the config's grid on seeds that the table does not use, and the chosen ones run on its own
 (paper_tables/schedule.py). What RESULTS.json holds is not run again: after a stop the same command goes
 on, here or on another machine. `--dry-run` tells what is left and how much training that is; `--again`
-forgets results of some policies, after a change of their code.
+forgets results of some policies, after a change of their code; `--write` puts the table into a page,
+between its two markers.
 """
 
 import sys
@@ -36,6 +38,8 @@ def main(given_arguments: list[str] | None = None) -> None:
     arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments.add_argument("--show", action="store_true", help="run nothing, print what is there")
     arguments.add_argument("--dry-run", action="store_true", help="tell what is left")
+    arguments.add_argument("--write", type=Path, metavar="PAGE", help="put what is there into a page")
+    arguments.add_argument("--check", action="store_true", help="with --write: only compare with it")
     arguments.add_argument("--figures", type=Path, metavar="FOLDER", help="draw what is there")
     given = arguments.parse_args(given_arguments)
     table = read_table(given.table, dict(map(_pair, given.set)))
@@ -59,6 +63,11 @@ def main(given_arguments: list[str] | None = None) -> None:
         lines = [*progress(table, study.runs, policies, seeds, places)]
         print("\n".join([*lines, *estimate(table, study, wanted(), policies, places)]))
         return
+    if given.write:
+        from paper_tables.pages import update_page
+
+        update_page(given.write, table, study.runs, given.check)
+        return
     if not given.show and not given.figures and given.seeds != 0:
         from fedpace.runs.comparison.compare import jobs_at_once
 
@@ -68,7 +77,7 @@ def main(given_arguments: list[str] | None = None) -> None:
         print("\n".join([*progress(table, study.runs, policies, seeds, places), ""]))
     from paper_tables.show import show
 
-    print("\n".join([*study.errors(), *show(table, study.runs)]))
+    print("\n".join([*study.errors(), f"## {table.title}", *show(table, study.runs)]))
     if given.figures:
         from paper_tables.figures import draw
 

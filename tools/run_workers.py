@@ -4,9 +4,12 @@ They stay: imports, data and kernels are there from the second run on. They shar
 `fedpace compare` do, under MPS and with memory in equal parts.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
@@ -154,11 +157,9 @@ def _end(worker: RunWorker) -> None:
 def _work(
     parent: Connection, env: dict[str, str], room: int | None, device: str, extract: Extract
 ) -> None:
-    import os
-
     os.environ.update(env)
     end_with_parent()
-    tasks = BuiltTasks()
+    tasks, machine = BuiltTasks(), _machine(device)
     while True:
         try:
             message = parent.recv()
@@ -173,10 +174,21 @@ def _work(
             hooks = Hooks(on_evaluate=_Race(parent, number, order, limit).test) if order.race else None
             config = configs.load(order.config)
             result = simulate_run(config, device=device, room=room, tasks=tasks, hooks=hooks)
-            found = extract(result.summary)
+            found = extract(result.summary) | {"machine": machine}
         except Exception as error:  # kept with the results, so that the other runs go on
             found = {"error": f"{type(error).__name__}: {error}"}
         parent.send(found)
+
+
+def _machine(device: str) -> str:
+    """What runs are carried out by, in words."""
+    if device == "cpu":
+        with suppress(PackageNotFoundError):
+            return f"CPU, torch {version('torch').partition('+')[0]}"  # without its import, which runs may not need
+        return "CPU"
+    import torch
+
+    return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__.partition('+')[0]}"
 
 
 @dataclass

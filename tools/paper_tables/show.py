@@ -1,6 +1,6 @@
 """A table of a paper as Markdown, from its results."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
@@ -12,7 +12,6 @@ from runs import Runs
 
 def show(table: PaperTable, runs: Runs) -> Iterator[str]:
     """All of it: tables of every study, ours against the best of the others, and what numbers are."""
-    yield f"## {table.title}"
     for study in table.studies:
         yield from study_lines(table, study, runs)
     yield f"\n{about(table, runs)}"
@@ -25,18 +24,23 @@ def study_lines(table: PaperTable, study: str, runs: Runs) -> Iterator[str]:
     if table.columns is None:
         for scene in there:
             heading = ", ".join(text for text in (study, scene.name) if text)
-            yield f"\n### {heading}\n" if heading else ""
-            yield from times_table(table, study, scene, rows[scene.name])
+            yield f"\n**{heading}**\n" if heading else ""
+            yield from times_table(
+                table, study, scene, rows[scene.name], table.says.get(heading or "all", {})
+            )
     else:
         yield from column_tables(table, study, there, rows)
+        yield from settings_table(table, study, there, rows)
     yield from ahead_table(table, study, there, rows)
 
 
 # Scenes one below the other.
 
 
-def times_table(table: PaperTable, study: str, scene: Scene, rows: Sequence[Row]) -> Iterator[str]:
-    """Time to each target, relative to the reference, and what it took."""
+def times_table(
+    table: PaperTable, study: str, scene: Scene, rows: Sequence[Row], says: Mapping[str, str]
+) -> Iterator[str]:
+    """Time to each target, relative to the reference, what it took, and what the paper tells."""
     unit, unit_s = time_unit(
         max((run["end_s"] for row in rows for run in row.runs.values()), default=1)
     )
@@ -46,7 +50,7 @@ def times_table(table: PaperTable, study: str, scene: Scene, rows: Sequence[Row]
     numbers = [best, "participation (%)", "clients a round", "idle (%)", "moved (GB)"]
     fair = any(run.get("fairness") for row in rows for run in row.runs.values())
     numbers += ["last (%)", "fast third (%)", "slow third (%)", "worst tenth (%)"] if fair else []
-    head = ["policy", "setting", *targets, *numbers, "seeds"]
+    head = ["policy", "setting", *targets, *numbers, "seeds", *(["the paper"] if says else [])]
     yield "| " + " | ".join(head) + " |"
     yield "|---|---|" + "---:|" * (len(head) - 2)
     for row in rows:
@@ -54,6 +58,7 @@ def times_table(table: PaperTable, study: str, scene: Scene, rows: Sequence[Row]
             cells = [time_text(row, base, target, unit_s) for target in scene.targets]
             rest = number_texts(row, metric, fair)
             texts = [row.policy, row.setting, *cells, *rest, str(len(row.runs))]
+            texts += [says.get(row.policy, "")] if says else []
             yield "| " + " | ".join(texts) + " |"
 
 
@@ -114,7 +119,8 @@ def column_tables(
         mine = [scene for scene in scenes if tuple(scene.values[axis] for axis in axes) == place]
         heading = ", ".join([text for text in (study,) if text] + list(place))
         yield f"\n**{heading}**\n" if heading else ""
-        yield "| | " + " | ".join(_column(table, scene, first) for scene in mine) + " |"
+        columns = " | ".join(_column(table, scene, first) for scene in mine)
+        yield f"| {_what(mine[0])} | {columns} |"
         yield "|---|" + "---:|" * len(mine)
         reference = table.label_in(study, table.reference)
         for policy in table.studies[study]:
@@ -126,6 +132,44 @@ def column_tables(
             ]
             if any(cells):
                 yield f"| {policy} | " + " | ".join(cells) + " |"
+        says = table.says.get(heading or "all", {})
+        if says:
+            yield f"\n| the paper | {columns} |"
+            yield "|---|" + "---:|" * len(mine)
+            for policy, texts in says.items():
+                places = [_place(table, scene, axes) for scene in mine]
+                yield f"| {policy} | " + " | ".join(texts[place] for place in places) + " |"
+
+
+def settings_table(
+    table: PaperTable, study: str, scenes: Sequence[Scene], rows: dict[str, list[Row]]
+) -> Iterator[str]:
+    """The settings that were chosen, and where."""
+    places = {table.choosing_scene(scene).name: scene for scene in scenes}
+    found = {name: rows[scene.name] for name, scene in places.items()}
+    if not any(row.setting for some in found.values() for row in some):
+        return
+    yield "\n| chosen in | " + " | ".join(found) + " |"
+    yield "|---|" + "---|" * len(found)
+    for policy in table.studies[study]:
+        chosen = [find_row(some, policy) for some in found.values()]
+        if any(row and row.runs for row in chosen):
+            yield f"| {policy} | " + " | ".join(row.setting if row else "" for row in chosen) + " |"
+
+
+def _what(scene: Scene) -> str:
+    """What the cells of a table of columns are."""
+    metric = scene.config.compare.metric or ACCURACY.name
+    if scene.criterion.by == "value":
+        return f"last {metric}, %"
+    return f"time to {ACCURACY.target(scene.targets[-1])}"
+
+
+def _place(table: PaperTable, scene: Scene, axes: Sequence[str]) -> int:
+    """The place of a scene among those of its table, whether they are there or not."""
+    own = [scene.values[axis] for axis in axes]
+    alike = [one for one in table.scenes if [one.values[axis] for axis in axes] == own]
+    return [one.name for one in alike].index(scene.name)
 
 
 def _column(table: PaperTable, scene: Scene, first: int) -> str:
@@ -191,6 +235,7 @@ def about(table: PaperTable, runs: Runs) -> str:
         return "Nothing is there yet."
     samples, seconds = sum(run["samples"] for run in made), sum(run["seconds"] for run in made)
     precisions = ", ".join(sorted({run["precision"] for run in made}))
+    machines = "; ".join(sorted({run["machine"] for run in made if "machine" in run}))
     chosen = any(len(scene.cells) > len(table.policies) for scene in table.scenes)
     seeds = ", ".join(map(str, table.choose_seeds))
     tuned = f"Settings by {table.scenes[0].criterion.words(None)} on seeds {seeds}. " if chosen else ""
@@ -202,5 +247,6 @@ def about(table: PaperTable, runs: Runs) -> str:
     return (
         f"Mean ± standard deviation over seeds {table.seeds[0]} to {table.seeds[-1]}"
         f"{ratios if by_time and table.reference else ''}. {tuned}{len(made)} runs, "
-        f"{samples / 1e6:.0f} million samples, {precisions}, {seconds:,.0f} seconds of processes."
+        f"{samples / 1e6:.0f} million samples, {precisions}, {seconds:,.0f} seconds of processes"
+        f"{f' ({machines})' if machines else ''}."
     )

@@ -10,6 +10,7 @@ The file is a fedpace config with `[compare]` and `[sweep]`, and a table `[paper
     columns = AXIS                   scenes are columns from this axis on; default: a table for each
     [paper.studies]                  labels that are compared with each other, by a name; default: all
     [paper.scenes.AXIS.VALUE]        keys of the config that this scene changes, as `--set` has them
+    [paper.says.HEADING]             LABEL = what the paper tells: a text, or one for each column
     [paper.choose_in]                AXIS = VALUE: the scene in which settings are chosen for all others
 
 Scenes are all combinations of the axes' values.
@@ -42,6 +43,7 @@ KEYS = (
     "choose_share",
     "to_end",
     "columns",
+    "says",
 )
 
 
@@ -132,6 +134,7 @@ class PaperTable:
     choose_share: float = 1.0
     to_end: bool = False
     columns: str | None = None
+    says: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     choose_in: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -225,6 +228,7 @@ def table_of(name: str, table: Settings) -> PaperTable:
         paper.get("choose_share", 1.0),
         paper.get("to_end", False),
         paper.get("columns"),
+        paper.get("says", {}),
         choose_in,
         {axis: tuple(values) for axis, values in axes.items()},
     )

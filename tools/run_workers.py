@@ -184,7 +184,8 @@ def _machine(device: str) -> str:
     """What runs are carried out by, in words."""
     if device == "cpu":
         with suppress(PackageNotFoundError):
-            return f"CPU, torch {version('torch').partition('+')[0]}"  # without its import, which runs may not need
+            # Without its import, which runs may not need.
+            return f"CPU, torch {version('torch').partition('+')[0]}"
         return "CPU"
     import torch
 

@@ -19,7 +19,8 @@ def rates(compute_s, up_s, down_s=0.0, batches=10, latency_s=0.0):
 
 def begun(stage, speeds=(QUICK, MIDDLE, SLOW, SLOWEST), at=1.0, **settings):
     """All have told their speeds at one time."""
-    on = stage(Cadence, clients=len(speeds), **{"k": 2, "most": 3, **settings})
+    all_data = {"k": 2, "most": 3, "batches": 0, "cut": "layers"}
+    on = stage(Cadence, clients=len(speeds), **{**all_data, **settings})
     commands = []
     for client, speed in enumerate(speeds):
         commands = on.profile(at, client, rates(*speed))
@@ -29,8 +30,9 @@ def begun(stage, speeds=(QUICK, MIDDLE, SLOW, SLOWEST), at=1.0, **settings):
 SPEEDS = QUICK, MIDDLE, SLOW, SLOWEST
 
 
-def arrive(on, at, client, samples=200, speed=None):
-    return on.arrive(at, client, samples=samples, rates=rates(*(speed or SPEEDS[client])))
+def arrive(on, at, client, samples=200, speed=None, steps=1):
+    told = rates(*(speed or SPEEDS[client]))
+    return on.arrive(at, client, samples=samples, rates=told, steps=steps)
 
 
 def beat(on):
@@ -66,6 +68,33 @@ def test_a_worked_example(stage):
         pytest.approx(28),
     ]
     assert found[3].steps >= 1
+
+
+def test_beats_are_as_long_as_a_batch_of_the_kth_fastest(stage):
+    """With a batch each the four need 1.4, 2.8, 4.1 and 29 s: beats are at 2.8, 5.6, ... and 30.8 s.
+
+    By its beat, less its upload, the quick client can do 4 batches, the others one each.
+    """
+    _, commands = begun(stage, at=0.0, batches=1, most=24)
+    assert of(SetTimer, commands) == [SetTimer(BEAT, pytest.approx(2.8))]
+    found = works(commands)
+    assert [found[client].steps for client in range(4)] == [4, 1, 1, 1]
+    ends = [found[client].stop_at for client in range(4)]
+    assert ends == pytest.approx([1.8, 0.8, 3.6, 10.8])
+    assert {work.depth for work in found.values()} == {None}
+
+
+def test_no_update_needs_more_batches_than_its_client_has(stage):
+    _, few = begun(stage, at=0.0, batches=99)
+    _, all_data = begun(stage, at=0.0)
+    assert works(few) == works(all_data)
+
+
+def test_an_update_counts_the_less_the_more_batches_it_got_through_in_its_beats(stage):
+    on, _ = begun(stage)
+    arrive(on, 9.9, 0, 100, steps=25)
+    arrive(on, 9.9, 1, 200, steps=4)
+    assert of(Aggregate, beat(on))[0].weights == (pytest.approx(20), pytest.approx(100))
 
 
 def test_an_update_counts_its_samples_by_the_root_of_its_beats(stage):
@@ -107,7 +136,7 @@ def test_who_is_free_begins_at_the_beat_with_work_that_ends_before_one(stage):
 
 
 def test_fewer_batches_of_the_whole_model_where_that_is_the_cut(stage):
-    _, commands = begun(stage, cut="batches")
+    _, commands = begun(stage, cut="batches")  # of all its data; one of ten fits
     work = works(commands)[3]
     assert work.depth is None
     assert work.steps == 1
@@ -119,7 +148,7 @@ def test_local_epochs_have_a_limit(stage):
 
 
 def test_who_does_not_answer_is_not_waited_for_longer_than_it_costs_the_others(stage):
-    on = stage(Cadence, k=2)
+    on = stage(Cadence, k=2, batches=0)
     on.profile(1.0, 0, rates(*QUICK))
     commands = on.profile(1.0, 1, rates(*MIDDLE))
     assert of(SetTimer, commands) == [SetTimer(MEET, pytest.approx(8.0))]

@@ -1,12 +1,14 @@
-"""Cadence, a policy of our own: the server steps at beats of one length, and everybody arrives on one.
+"""Cadence, a policy of our own: the server steps at short, even beats, and everybody arrives on one.
 
-A beat is as long as the k-th fastest client needs to go through its data once. Everybody trains the
-whole model for as many beats as its data takes, fills them with batches, and sends its update just
-before a beat; who would need more beats than `most` trains the output-side layers that fit. An update
-that took m beats counts m^power times its samples: over time a client then counts by its data and not
-by its speed. Nobody waits for others, nobody is left out, and no update is older than `most` beats.
+A beat is as long as the k-th fastest client needs for a few batches of the whole model, with its
+transfers. Whoever is slower takes as many beats as those batches need, fills them with batches, and
+sends its update just before a beat. So nobody waits for others, nobody is left out, no client
+drifts far on data of its own, and no update is older than `most` beats. An update of m beats and
+b batches counts (m / b)^power times its samples: over time a client then counts by its data, and not by
+how often it arrives or by how many batches it gets through.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -25,7 +27,7 @@ from fedpace.core.commands import (
     Train,
     Work,
 )
-from fedpace.core.errors import Checked, ConfigError, Count, NonNegative
+from fedpace.core.errors import Checked, ConfigError, Count, Natural, NonNegative
 from fedpace.core.events import Arrived, Failed, Joined, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.planning.cuts import fit_partial_work, progress_since_probe
@@ -41,15 +43,20 @@ MEET = "profiles are due"
 class CadenceSettings(Checked):
     n: Annotated[Count | None, "clients at work at any time; default: all"] = None
     k: Annotated[
-        Count | None, "a beat is the k-th fastest client's time for its data; default: half of n"
+        Count | None, "a beat is the k-th fastest client's time for `batches`; default: a quarter of n"
     ] = None
-    most: Annotated[Count, "most beats of one update; who needs more trains a part"] = 6
+    batches: Annotated[
+        Natural, "fewest batches of an update, by which beats are measured; 0: the client's data, once"
+    ] = 1
+    most: Annotated[Count, "most beats of one update; who needs more trains a part"] = 24
     power: Annotated[
-        NonNegative, "an update of m beats counts m to this power; 1: by data alone, 0: by speed too"
+        NonNegative,
+        "an update of m beats and b batches counts m / b to this power; 1: by data alone, 0: by speed",
     ] = 0.5
     cut: Annotated[
-        Literal["layers", "batches"], "the part of who needs more: its last layers, or fewer batches"
-    ] = "layers"
+        Literal["batches", "layers"],
+        "the part of who needs more: fewer batches where one fits, or its last layers",
+    ] = "batches"
     max_epochs: Annotated[Count | None, "upper limit of local epochs; default: none"] = None
 
     def _check_rest(self) -> None:
@@ -69,7 +76,7 @@ class _Load:
 
 
 class Cadence(Policy[CadenceSettings]):
-    """Steps at even beats; slow clients take several, and count the more for it."""
+    """Steps at short, even beats; slow clients take several, and count the more for it."""
 
     Settings = CadenceSettings
     asynchronous = True
@@ -78,7 +85,7 @@ class Cadence(Policy[CadenceSettings]):
         super().__init__(settings, context)
         clients = context.clients
         self._n = resolve("n", settings.n, clients, clients, "clients are in the fleet")
-        self._k = resolve("k", settings.k, (self._n + 1) // 2, self._n, "clients are at work")
+        self._k = resolve("k", settings.k, -(-self._n // 4), self._n, "clients are at work")
         self._rates: Columns[Rates] = Columns(Rates)
         self._arrived: list[Arrived] = []
         self._fastest = FastestClients(self._k)
@@ -109,7 +116,8 @@ class Cadence(Policy[CadenceSettings]):
         self._rates[event.client] = event.rates
         if self._beat_s is not None:
             return self._assign([event.client], event.at)
-        self._fastest.add(event.client, _epoch_s(event.rates), event.rates.latency_s + event.rates.up_s)
+        up_s = event.rates.latency_s + event.rates.up_s
+        self._fastest.add(event.client, self._update_s(event.client), up_s)
         return self._begin_or_wait(event.at)
 
     def on_failed(self, event: Failed) -> Commands:
@@ -145,9 +153,19 @@ class Cadence(Policy[CadenceSettings]):
 
     def _period(self, clients: list[int]) -> float:
         """Seconds from one beat to the next: the k-th fastest's of these."""
-        needed = sorted(_epoch_s(self._rates[client]) for client in clients)
+        needed = sorted(map(self._update_s, clients))
         self._beat_s = needed[min(self._k, len(needed)) - 1]
         return self._beat_s * (1 + self.context.slack)
+
+    def _update_s(self, client: int) -> float:
+        """Seconds of a client for the smallest update: to get the model, to train and to send."""
+        rates = self._rates[client]
+        return rates.down_s + self._goal(rates) * rates.batch_s + rates.up_s
+
+    def _goal(self, rates: Rates) -> int:
+        """Fewest batches of an update; no more than the client's data has."""
+        epoch = rates.batches * self.context.epochs
+        return min(self.settings.batches or epoch, epoch)
 
     # A beat: what is there moves the model, and who is free begins anew.
 
@@ -164,11 +182,7 @@ class Cadence(Policy[CadenceSettings]):
 
     def _beat(self, at: float) -> Iterator[Command]:
         arrived, self._arrived = self._arrived, []
-        version, power = self.version, self.settings.power
-        yield Aggregate(
-            tuple(one.task for one in arrived),
-            tuple(one.result.samples * (version - one.version + 1.0) ** power for one in arrived),
-        )
+        yield Aggregate(tuple(one.task for one in arrived), tuple(self._weight(one) for one in arrived))
         here = [one.client for one in arrived if self.books.clients.is_online(one.client)]
         known = [client for client in (*self.books.busy, *here) if client in self._rates]
         if not known:
@@ -178,6 +192,12 @@ class Cadence(Policy[CadenceSettings]):
         self._next_at = at + self._period(known)
         yield from self._fill(at)
         yield SetTimer(BEAT, self._next_at * (1 + TOLERANCE))
+
+    def _weight(self, update: Arrived) -> float:
+        """What an update counts: its samples, by the beats that one of its batches took."""
+        beats = self.version - update.version + 1
+        per_batch = math.pow(beats / max(update.result.steps, 1), self.settings.power)
+        return update.result.samples * per_batch
 
     def _fill(self, at: float) -> Iterator[Command]:
         """Give work to free clients until n of them have some."""
@@ -235,7 +255,7 @@ class Cadence(Policy[CadenceSettings]):
             )
 
     def _fit(self, clients: list[int], at: float) -> list[_Load | None]:
-        """The work of each client: on the first beat by which its data is gone through, or the last."""
+        """The work of each client: on the first beat with time for enough batches, or on the last."""
         rates = [self._rates[client] for client in clients]
         batch_s, down_s, up_s, latency_s = (
             np.array([getattr(one, name) for one in rates])
@@ -257,7 +277,8 @@ class Cadence(Policy[CadenceSettings]):
         room_s = left_s - (wait_s + up_s - latency_s)[:, None]
         more = np.floor(room_s / batch_s[:, None] + TOLERANCE)
         batches = (done + begun)[:, None] + more
-        enough = (more >= 0) & (batches >= np.minimum(epoch, limits)[:, None])
+        goals = np.minimum([self._goal(one) for one in rates], limits)
+        enough = (more >= 0) & (batches >= goals[:, None])
         fits = enough.any(1)
         beat = np.where(fits, enough.argmax(1), self.settings.most - 1)
         each = np.arange(len(clients))
@@ -284,8 +305,3 @@ class Cadence(Policy[CadenceSettings]):
             else:
                 found.append(_Load(float(due[-1]), cut.batches or int(epoch[i]), cut.depth))
         return found
-
-
-def _epoch_s(rates: Rates) -> float:
-    """Seconds of a client for its data, once: to get the model, to train and to send."""
-    return rates.down_s + rates.compute_s + rates.up_s

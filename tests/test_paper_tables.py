@@ -158,6 +158,53 @@ def test_a_result_stands_until_its_config_or_a_setting_of_its_policy_is_another(
     assert not stands(run | {"error": "no memory"}, order)
 
 
+class FailingWorkers:
+    """Workers whose runs all fail."""
+
+    def __init__(self, count, device, extract):
+        self.free, self.under_way = 2, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        pass
+
+    def begin(self, order, limit):
+        self.under_way.append(order)
+        self.free -= 1
+
+    def ended(self, timeout_s):
+        while self.under_way:
+            self.free += 1
+            yield self.under_way.pop(0), {"error": "no memory", "seconds": 1.0}
+
+
+def test_a_study_ends_where_every_run_fails(tmp_path, monkeypatch):
+    import runs
+
+    monkeypatch.setattr(runs, "RunWorkers", FailingWorkers)
+    study = runs.Study(tmp_path / "new" / "r.json", "tiny")
+    configs = {("a", seed): {"seed": seed} for seed in range(20)}
+    with pytest.raises(SystemExit, match="the first 4 runs have all failed: no memory"):
+        study.carry_out(configs, len, 2, "cpu", 1.0)
+    assert len(study.runs["a"]) == 4
+
+
+def test_results_of_another_machine_can_be_taken(tmp_path):
+    from runs import Study
+
+    mine, other = Study(tmp_path / "a.json", "tiny"), Study(tmp_path / "b.json", "tiny")
+    mine.runs |= {"x": {"0": {"rounds": 1}, "1": {"error": "killed"}}}
+    other.runs |= {"x": {"0": {"rounds": 2}, "1": {"rounds": 3}}, "y": {"0": {"rounds": 4}}}
+    other.write()
+    assert mine.merge(tmp_path / "b.json") == 2
+    again = Study(tmp_path / "a.json", "tiny").runs
+    assert again == {"x": {"0": {"rounds": 1}, "1": {"rounds": 3}}, "y": {"0": {"rounds": 4}}}
+    with pytest.raises(SystemExit, match="holds table tiny, not other"):
+        Study(tmp_path / "a.json", "other")
+
+
 def test_thinning_keeps_the_time_to_every_target():
     from paper_tables.entries import thinned
 

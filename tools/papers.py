@@ -35,6 +35,7 @@ def main(given_arguments: list[str] | None = None) -> None:
         "--scenes", help="run only scenes whose names have one of these in them, a,b,c"
     )
     arguments.add_argument("--again", help="forget results of these labels, a,b,c")
+    arguments.add_argument("--merge", type=Path, help="first take what another file of results has")
     arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments.add_argument("--show", action="store_true", help="run nothing, print what is there")
     arguments.add_argument("--dry-run", action="store_true", help="tell what is left")
@@ -48,6 +49,8 @@ def main(given_arguments: list[str] | None = None) -> None:
     for label in (*policies, *(given.again.split(",") if given.again else ())):
         if label not in table.policies:
             arguments.error(f"there is no policy {label!r}; known are {', '.join(table.policies)}")
+    if given.merge:
+        print(f"{study.merge(given.merge)} runs taken from {given.merge}")
     if given.again:
         forget(table, study, given.again.split(","))
     seeds = len(table.seeds) if given.seeds is None else given.seeds
@@ -69,8 +72,9 @@ def main(given_arguments: list[str] | None = None) -> None:
         update_page(given.write, table, study.runs, given.check)
         return
     if not given.show and not given.figures and given.seeds != 0:
-        from fedpace.runs.comparison.compare import jobs_at_once
+        from fedpace.runs.comparison.compare import check_executor, jobs_at_once
 
+        check_executor("processes", given.device)
         jobs = jobs_at_once(given.jobs, given.device, 1000)
         extract = partial(entry_of, metric=table.config.compare.metric)
         study.carry_out_wanted(wanted, extract, jobs, given.device, given.minutes, given.within)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 from run_workers import Extract, RunOrder, RunWorkers, Settings
 
@@ -19,6 +20,8 @@ Runs = dict[str, dict[str, Settings]]
 """Key -> seed -> what came out."""
 Rows = dict[str, dict[str, Settings]]
 """Of a table: row -> column -> config. The key of a run is "row, column"."""
+MOST_FAILURES = 4
+"""Runs after which a study ends where none has come to its end: all others would fail alike."""
 Wanted = Callable[[], Iterable[RunOrder]]
 """Runs that are wanted, by what is there now; the first goes first."""
 
@@ -44,10 +47,20 @@ class Study:
 
     def __init__(self, path: Path, name: str | int) -> None:
         self._path = path
-        self._all = json.loads(path.read_text()) if path.exists() else {"table": name, "runs": {}}
-        if self._all["table"] != name:
-            raise SystemExit(f"{path} holds table {self._all['table']}, not {name}")
+        self._all = _read(path, name) if path.exists() else {"table": name, "runs": {}}
         self.runs: Runs = self._all["runs"]
+
+    def merge(self, path: Path) -> int:
+        """Take runs of the same table from another file that are not there; how many those were."""
+        count = 0
+        for key, by_seed in _read(path, self._all["table"])["runs"].items():
+            mine = self.runs.setdefault(key, {})
+            for seed, run in by_seed.items():
+                if "error" not in run and "error" in mine.get(seed, {"error": ""}):
+                    mine[seed] = run
+                    count += 1
+        self.write()
+        return count
 
     def carry_out(
         self,
@@ -79,6 +92,7 @@ class Study:
         began, failed, count = time.monotonic(), set[tuple[str, int]](), 0
         if next(self.missing(wanted()), None) is None:
             return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         with RunWorkers(jobs, device, extract) as workers:
             while True:
                 spent = (time.monotonic() - began) / 60
@@ -104,6 +118,8 @@ class Study:
                     last = found.get("error") or found.get("finished") or ""
                     words = f"{order.key}, seed {order.seed}, {found['seconds']:.0f} s"
                     print(f"{spent:.1f} min, run {count}: {words}. {last}", flush=True)
+                    if len(failed) == count >= MOST_FAILURES:
+                        raise SystemExit(f"the first {count} runs have all failed: {found['error']}")
 
     def missing(self, orders: Iterable[RunOrder]) -> Iterator[RunOrder]:
         """Those of some runs that are not there, or of another config."""
@@ -185,6 +201,18 @@ def per_run(rows: Rows, runs: Runs, shown: Mapping[str, Callable[[Settings], str
 def _good(runs: Runs, row: str, column: str) -> list[Settings]:
     found = runs.get(f"{row}, {column}", {}).values()
     return [run for run in found if run.get("final") is not None]
+
+
+def _read(path: Path, name: str | int) -> dict[str, Any]:
+    """The results in a file; SystemExit where they are of another table, or none at all."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+        table, _ = found["table"], found["runs"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"{path} holds no results ({error!r}); name another file") from None
+    if table != name:
+        raise SystemExit(f"{path} holds table {table}, not {name}; name another file")
+    return found
 
 
 def reached(run: Settings, target: float) -> float | None:

@@ -88,6 +88,16 @@ def ratio(first: Row, second: Row, target: float) -> Ratio:
     return Ratio(tuple(values), at_least, at_most)
 
 
+def participation_gains(first: Row, second: Row) -> list[float]:
+    """Of every client and seed, how much larger a share of rounds it was part of with the first."""
+    gains: list[float] = []
+    for seed in first.runs.keys() & second.runs.keys():
+        shares = [row.runs[seed].get("participations", []) for row in (first, second)]
+        if len(shares[0]) == len(shares[1]):
+            gains += [one - other for one, other in zip(*shares, strict=True)]
+    return gains
+
+
 def find_row(rows: Sequence[Row], policy: str | None) -> Row | None:
     """The row of a policy."""
     return next((row for row in rows if row.policy == policy), None)

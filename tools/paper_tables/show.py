@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.units import time_unit
-from paper_tables.rows import Row, find_row, percent, ratio, rows_of
+from paper_tables.rows import Row, find_row, participation_gains, percent, ratio, rows_of
 from paper_tables.table import PaperTable, Scene
 from runs import Runs
 
@@ -32,6 +32,8 @@ def study_lines(table: PaperTable, study: str, runs: Runs) -> Iterator[str]:
         yield from column_tables(table, study, there, rows)
         yield from settings_table(table, study, there, rows)
     yield from ahead_table(table, study, there, rows)
+    if table.columns is None:
+        yield from participation_table(table, study, there, rows)
 
 
 # Scenes one below the other.
@@ -218,6 +220,26 @@ def ahead_table(
     if lines:
         yield f"\n| {own}, times ahead | best of the others | of it | of {table.reference} |"
         yield "|---|---|---:|---:|"
+        yield from lines
+
+
+def participation_table(
+    table: PaperTable, study: str, scenes: Sequence[Scene], rows: dict[str, list[Row]]
+) -> Iterator[str]:
+    """How much more often clients take part with the reference than with others, client by client."""
+    reference, lines = table.label_in(study, table.reference), []
+    for scene in scenes:
+        base = find_row(rows[scene.name], reference)
+        for row in rows[scene.name]:
+            if base is None or row is base or not (found := participation_gains(base, row)):
+                continue
+            place, more = f"{scene.name}, " if scene.name else "", [gain > 0 for gain in found]
+            lines.append(
+                f"| {place}{row.policy} | {100 * fmean(found):+.1f} | {percent(fmean(more))} |"
+            )
+    if lines:
+        yield f"\n| {reference} against | participation, points | clients with a higher one, % |"
+        yield "|---|---:|---:|"
         yield from lines
 
 

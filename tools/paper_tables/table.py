@@ -53,6 +53,7 @@ class Scene:
 
     values: Mapping[str, str]
     base: Settings
+    _plans: dict[str, tuple[float | None, Settings]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -84,6 +85,13 @@ class Scene:
         """Where results of a setting stand."""
         return f"{self.name}: {label}" if self.name else label
 
+    def _plan(self, label: str) -> tuple[float | None, Settings]:
+        """The hours of a setting, and the settings of its policy with all defaults."""
+        if label not in self._plans:
+            plan = configs.policy_plan(self._expanded[0], label)
+            self._plans[label] = plan.stop.hours, configs.plain(plan.settings)
+        return self._plans[label]
+
     @property
     def targets(self) -> tuple[float, ...]:
         """Targets of the table in this scene, the easiest first."""
@@ -105,17 +113,16 @@ class Scene:
         policy = self.cells[label].policy
         own = {"use": policy} | dict(config.policies.get(label, {}))
         metric = self.config.compare.metric
-        plan = configs.policy_plan(config, label)
+        hours, settings = self._plan(label)
         if targets:
             aim = {"target": targets[-1]} | ({} if metric is None else {"metric": metric})
             own["stop"] = {**dict(own.get("stop", {})), **aim}
-        if share < 1 and plan.stop.hours is not None:
-            own["stop"] = {**dict(own.get("stop", {})), "hours": plan.stop.hours * share}
+        if share < 1 and hours is not None:
+            own["stop"] = {**dict(own.get("stop", {})), "hours": hours * share}
         rest = {
             key: value for key, value in self.base.items() if key not in ("compare", "sweep", "name")
         }
         given = rest | {"seed": seed, "policy": "it", "policies": {"it": own}}
-        settings = configs.plain(plan.settings)
         own_race = f"{self.key(policy)}, seed {seed}" if race else None
         aims = targets if race else ()
         return RunOrder(self.key(label), seed, given, settings, own_race, aims, metric)

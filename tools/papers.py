@@ -54,7 +54,6 @@ def main(given_arguments: list[str] | None = None) -> None:
     if given.again:
         forget(table, study, given.again.split(","))
     seeds = len(table.seeds) if given.seeds is None else given.seeds
-
     places = given.scenes.split(",") if given.scenes else [""]
 
     def wanted() -> Any:
@@ -66,12 +65,17 @@ def main(given_arguments: list[str] | None = None) -> None:
         lines = [*progress(table, study.runs, policies, seeds, places)]
         print("\n".join([*lines, *estimate(table, study, wanted(), policies, places)]))
         return
+    if given.figures:
+        from paper_tables.figures import draw
+
+        print("\n".join(map(str, draw(table, study.runs, given.figures))))
     if given.write:
         from paper_tables.pages import update_page
 
         update_page(given.write, table, study.runs, given.check)
+    if given.figures or given.write:
         return
-    if not given.show and not given.figures and given.seeds != 0:
+    if not given.show and given.seeds != 0:
         from fedpace.runs.comparison.compare import check_executor, jobs_at_once
 
         check_executor("processes", given.device)
@@ -82,10 +86,6 @@ def main(given_arguments: list[str] | None = None) -> None:
     from paper_tables.show import show
 
     print("\n".join([*study.errors(), f"## {table.title}", *show(table, study.runs)]))
-    if given.figures:
-        from paper_tables.figures import draw
-
-        print("\n".join(map(str, draw(table, study.runs, given.figures))))
 
 
 def forget(table: PaperTable, study: Study, policies: list[str]) -> None:

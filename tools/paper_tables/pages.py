@@ -10,7 +10,9 @@ from paper_tables.show import show
 from paper_tables.table import PaperTable
 from runs import Runs
 
-MARKED = re.compile(r"<!-- table (?P<name>[\w-]+) -->.*?<!-- end of table (?P=name) -->", re.DOTALL)
+MARKED = re.compile(
+    r"^<!-- table (?P<name>[\w-]+) -->$.*?^<!-- end of table (?P=name) -->$", re.DOTALL | re.MULTILINE
+)
 
 
 def block(table: PaperTable, runs: Runs, page: Path) -> str:

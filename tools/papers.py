@@ -39,6 +39,7 @@ def main(given_arguments: list[str] | None = None) -> None:
     arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments.add_argument("--show", action="store_true", help="run nothing, print what is there")
     arguments.add_argument("--dry-run", action="store_true", help="tell what is left")
+    arguments.add_argument("--rate", type=float, help="with --dry-run: samples a second")
     arguments.add_argument("--write", type=Path, metavar="PAGE", help="put what is there into a page")
     arguments.add_argument("--check", action="store_true", help="with --write: only compare with it")
     arguments.add_argument("--figures", type=Path, metavar="FOLDER", help="draw what is there")
@@ -63,7 +64,7 @@ def main(given_arguments: list[str] | None = None) -> None:
         from paper_tables.estimate import estimate
 
         lines = [*progress(table, study.runs, policies, seeds, places)]
-        print("\n".join([*lines, *estimate(table, study, wanted(), policies, places)]))
+        print("\n".join([*lines, *estimate(table, study, wanted(), policies, places, given.rate)]))
         return
     if given.figures:
         from paper_tables.figures import draw

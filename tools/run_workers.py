@@ -4,6 +4,7 @@ They stay: imports, data and kernels are there from the second run on. They shar
 `fedpace compare` do, under MPS and with memory in equal parts.
 """
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -178,6 +179,16 @@ def _work(
         except Exception as error:  # kept with the results, so that the other runs go on
             found = {"error": f"{type(error).__name__}: {error}"}
         parent.send(found)
+        _free_memory(device)
+
+
+def _free_memory(device: str) -> None:
+    """Give back what the last run had of a GPU; others share it."""
+    gc.collect()
+    if device != "cpu":
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 def _machine(device: str) -> str:

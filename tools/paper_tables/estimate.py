@@ -15,11 +15,15 @@ def estimate(
     wanted: Sequence[RunOrder],
     policies: Sequence[str],
     places: Sequence[str] = ("",),
+    rate: float | None = None,
 ) -> Iterator[str]:
-    """Runs that are left, their samples and their seconds; what ends at a target ends before that."""
+    """Runs that are left, their samples and their seconds; what ends at a target ends before that.
+
+    rate: samples a second; by default that of a process so far.
+    """
     runs = [run for by_seed in study.runs.values() for run in by_seed.values() if "samples" in run]
     seconds = sum(run["seconds"] for run in runs)
-    rate = sum(run["samples"] for run in runs) / seconds if seconds else None
+    rate = rate or (sum(run["samples"] for run in runs) / seconds if seconds else None)
     missing = [(order.key, order.seed) for order in study.missing(wanted)]
     total, whole = 0.0, 0.0
     yield "\nSamples at most, by a timing-only run of the first setting of each policy:"
@@ -41,4 +45,5 @@ def estimate(
     yield f"wanted now: {len(missing)} runs, {total / 1e6:.1f} M samples"
     yield f"all of these from the beginning: {whole / 1e6:.1f} M samples"
     if rate:
-        yield f"at {rate:,.0f} samples a second of a process, as so far: {total / rate:,.0f} seconds"
+        words = f"at {rate:,.0f} samples a second"
+        yield f"{words}: {total / rate:,.0f} seconds now, {whole / rate:,.0f} from the beginning"

@@ -16,7 +16,6 @@ The file is a fedpace config with `[compare]` and `[sweep]`, and a table `[paper
 Scenes are all combinations of the axes' values.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -194,7 +193,7 @@ def read_table(name: str | Path, overrides: Mapping[str, Any] | None = None) -> 
     if not path.exists():
         known = ", ".join(sorted(one.stem for one in FOLDER.glob("*.toml")))
         raise ConfigError(f"there is no table {name!r}; known are {known}")
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    table = configs.read(path)
     return table_of(path.stem, changed(table, overrides or {}))
 
 

@@ -12,7 +12,7 @@ from tests.fleet.learned.runs import simulate
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     for policy in ("timelyfl", "sync"):
-        simulate(folder / policy, policy)
+        simulate(folder, policy)
     return folder
 
 

@@ -14,7 +14,7 @@ DEVICES = (
 
 
 def simulate(folder: Path, policy: str, devices=DEVICES, head: str = HEAD, rounds: int = 6, **more):
-    """The folder of a run about time alone with these devices."""
+    """The journal of a run about time alone with these devices."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "devices.csv"
     file.write_text("\n".join([head, *devices]) + "\n")
@@ -26,5 +26,5 @@ def simulate(folder: Path, policy: str, devices=DEVICES, head: str = HEAD, round
         "train": {"batch_size": 20},
         "stop": {"rounds": rounds},
     } | more
-    fedpace.simulate(settings, out=folder / "run")
-    return folder / "run" / "journal.jsonl"
+    fedpace.simulate(settings, out=folder / policy)
+    return folder / policy / "journal.jsonl"

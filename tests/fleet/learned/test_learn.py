@@ -137,7 +137,8 @@ def test_runs_of_one_federation_are_put_together_by_names(tmp_path: Path) -> Non
     assert {name: one.compute_s for name, one in devices.items()} == {"alice": 0.05, "bob": 0.2}
     assert devices["alice"].spans == ((0.0, 19.0),)  # one run after the other
     assert devices["bob"].spans == ((0.0, 9.0), (10.0, 20.0))
-    (tmp_path / "1" / "clients.json").write_text("no names")
+    for number in "01":
+        (tmp_path / number / "clients.json").write_text("no names")
     assert [one.client for one in learn_fleet(paths).devices] == ["0", "1"]
 
 
@@ -169,3 +170,25 @@ def test_journals_that_tell_nothing_are_refused_in_a_line(tmp_path: Path) -> Non
     path = written(tmp_path, [Joined(0.0, 0, 20), Started(0.0), given(1, 0), Closed(5.0, 0, 1)])
     with pytest.raises(JournalError, match=r"no client of .* has finished a task .*1 joined, 1 tasks"):
         learn_fleet([path])
+
+
+def test_runs_whose_clients_are_other_machines_are_not_put_together(tmp_path: Path) -> None:
+    def drawn(name: str, seed: int, kind: str = "phones") -> Path:
+        path = tmp_path / name / "journal.jsonl"
+        header = Header("sync", {}, Context(seed, 3, MODEL, 10), {"fleet": {"kind": kind}}, "0")
+        messages = [Joined(0.0, 0, 20), Started(0.0), given(1, 0), came(8.0, 0, 1, 0.5)]
+        with Journal(path, header) as journal:
+            for message in messages:
+                journal.write(message)
+        return path
+
+    learn_fleet([drawn("a", 0), drawn("b", 0)])
+    learn_fleet([drawn("c", 0, "explicit"), drawn("d", 1, "explicit")])
+    for other in (drawn("e", 1), drawn("f", 0, "distribution")):
+        with pytest.raises(
+            ConfigError, match=r"simulated with other devices .*; learn a fleet of each"
+        ):
+            learn_fleet([tmp_path / "a" / "journal.jsonl", other])
+    named = written(tmp_path / "g", [], names=["alice"])
+    with pytest.raises(ConfigError, match=r"names its clients in clients\.json, but there is none"):
+        learn_fleet([named, tmp_path / "a" / "journal.jsonl"])

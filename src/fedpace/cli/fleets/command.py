@@ -1,6 +1,7 @@
 """`fedpace fleets [NAME | COMMAND]`."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,6 +124,7 @@ def _check(journals: Sequence[Path], settings: Any, stem: Path) -> None:
     from fedpace.core.host import write_whole
     from fedpace.runs.repeating.predict import predict_rounds
 
+    sys.path.insert(0, str(Path.cwd()))  # for a policy of one's own
     found = [predict_rounds(path, settings) for path in journals]
     width = max(len(one.label) for one in found)
     for one in found:

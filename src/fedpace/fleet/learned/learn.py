@@ -23,6 +23,9 @@ from fedpace.fleet.listed import COLUMNS
 NAMES = "clients.json"
 """Beside the journal of a served run: the names of its clients, by number."""
 
+LISTED = ("file", "explicit")
+"""Kinds of fleets whose devices do not depend on the seed."""
+
 
 @dataclass(frozen=True, slots=True)
 class LearnedFleet:
@@ -84,6 +87,8 @@ def learn_fleet(journals: Sequence[Path]) -> LearnedFleet:
     factors, operations = _factors(headers)
     names = {path: client_names(path) for path in headers}
     by_name = all(names.values())
+    if not by_name:
+        _check_numbers(headers, names)
     together: dict[str, ClientObservations] = {}
     for path, header, messages in runs:
         found = observe(header, messages)
@@ -129,6 +134,26 @@ def model_operations(header: Header) -> float | None:
     if not real or header.run.get("profile") != "flops":
         return None
     return header.context.model.step_cost / COUNTED_SAMPLES
+
+
+def _check_numbers(headers: Mapping[Path, Header], names: Mapping[Path, Sequence[str]]) -> None:
+    """Refuse runs in which clients of the same number are other machines."""
+    (first, ours), *others = headers.items()
+    for path, header in others:
+        if bool(names[first]) != bool(names[path]):
+            known, other = (first, path) if names[first] else (path, first)
+            raise ConfigError(
+                f"{known} names its clients in {NAMES}, but there is none beside {other}; "
+                "learn a fleet of each"
+            )
+        fleets = header.run.get("fleet"), ours.run.get("fleet")
+        kind = fleets[0].get("kind") if isinstance(fleets[0], Mapping) else None
+        drawn = kind not in LISTED and header.context.seed != ours.context.seed
+        if fleets[0] != fleets[1] or (drawn and fleets[0] is not None):
+            raise ConfigError(
+                f"{first} and {path} are simulated with other devices (fleet or seed differ); learn a "
+                "fleet of each"
+            )
 
 
 def _factors(headers: Mapping[Path, Header]) -> tuple[dict[Path, float], float | None]:

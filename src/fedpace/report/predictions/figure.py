@@ -40,6 +40,8 @@ def draw_predictions(runs: Sequence[RoundPrediction], path_stem: Path, title: st
         drawing.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
         simulations = max(len(run.predicted) for run in shown)
         note = f"band: {BAND[0]}% to {BAND[1]}% of {simulations} simulations"
+        if len(shown) < len(runs):
+            note = f"the first {len(shown)} of {len(runs)} runs     {note}"
         drawing.supxlabel(note, x=0.99, ha="right", fontsize=8.5, color=FAINT)
         return save_both(drawing, path_stem)
 

@@ -44,8 +44,8 @@ class RoundPrediction:
 
     @property
     def total_error(self) -> float:
-        """The same of the time that all rounds took together."""
-        return median(sum(one) for one in self.predicted) / sum(self.real) - 1
+        """The same of the time that all rounds took together, as many as a simulation had."""
+        return median(sum(one) / sum(self.real[: len(one)]) for one in self.predicted) - 1
 
     def band(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Low, middle and high of each round's predicted lengths; rounds that all simulations had."""

@@ -27,12 +27,17 @@ from fedpace.sim.world import SimulatedWorld
 
 SIMULATIONS = 20
 """Of a run; each has a jitter of its own."""
+MOST_TASKS = 2_000_000
+"""Tasks in all simulations of a run; of a long one there are fewer."""
 
 
 def predict_rounds(
-    journal: Path, settings: DeviceFileSettings, simulations: int = SIMULATIONS
+    journal: Path, settings: DeviceFileSettings, simulations: int | None = None
 ) -> RoundPrediction:
-    """The rounds of a run, real and predicted; one that is not over as far as it has come."""
+    """The rounds of a run, real and predicted; one that is not over as far as it has come.
+
+    simulations: by default SIMULATIONS, or fewer of a long run.
+    """
     header, messages = read(journal, unfinished=True)
     tally, samples = Tally(header.context.budget), dict[int, int]()
     for message in messages:
@@ -47,7 +52,7 @@ def predict_rounds(
     held = [samples[client] for client in sorted(samples)]
     rounds = len(tally.round_times)
     found = []
-    for seed in range(simulations):
+    for seed in range(simulations or max(min(SIMULATIONS, MOST_TASKS // max(tally.tasks, 1)), 1)):
         fleet = fleet_of_rows(table, settings, rows, seed)
         found.append(_simulate(header, fleet, held, rounds))
     predicted = tuple(one for one in found if one)

@@ -90,3 +90,15 @@ def test_the_guide_has_every_setting_with_its_default():
     for field in fields(ServeSettings):
         if field.default is not None:
             assert json.loads(rows[field.name]) == field.default
+
+
+def test_the_guides_rounds_are_those_that_were_measured():
+    page = (ROOT / "docs/federation.md").read_text()
+    found = json.loads((ROOT / "docs/measured/federation-rounds.json").read_text())
+    crossed = found["errors_of_fleets_from_one_run"]
+    for run in found["runs"]:
+        label = run["label"]
+        others = " | ".join(f"{errors[label]:+.0%}" for errors in crossed.values())
+        numbers = f"{run['median_real_s']:.2f} | {run['median_predicted_s']:.2f} | {run['error']:+.0%}"
+        assert f"| `{label}` | {run['rounds']} | {numbers} | {others} |" in page
+        assert abs(run["error"]) < 0.15

@@ -3,14 +3,13 @@
 from array import array
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedpace.core.budget import Budget
 from fedpace.core.errors import ConfigError
 from fedpace.core.model import ModelProfile
-from fedpace.data.shares import Shares
 from fedpace.data.streams import make_stream
 from fedpace.fleet.fleet import Fleet
 from fedpace.fleet.speeds import FleetSettings
@@ -22,9 +21,6 @@ from fedpace.sim.timing import TimingTask
 if TYPE_CHECKING:
     from fedpace.core.evaluation.metric import MetricInfo
     from fedpace.learn.tasks.task import Task
-
-CLASSES = 1000
-"""Classes up to which they are counted."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +91,7 @@ def find_ground(config: Config) -> CommonGround:
 
 def _ground_of_task(config: Config, plan: PolicyPlan, task: "Task") -> CommonGround:
     from fedpace.learn.many.executor import one_thread
+    from fedpace.learn.tasks.class_counts import count_classes
     from fedpace.runs.learning import Learning, divide
 
     kind, settings = configs.plugin("fleets", dict(config.fleet), "fleet", config.folder)
@@ -110,7 +107,7 @@ def _ground_of_task(config: Config, plan: PolicyPlan, task: "Task") -> CommonGro
         array("q", list(samples)),
         learning.profile,
         _seconds_factor(config, operations),
-        _count_labels(divided),
+        count_classes(divided),
         learning.metrics,
     )
 
@@ -124,19 +121,3 @@ def _any_plan(config: Config) -> PolicyPlan:
 def _seconds_factor(config: Config, operations: float | None) -> float:
     _, settings = configs.plugin("fleets", dict(config.fleet), "fleet", config.folder)
     return settings.seconds_factor(operations) if isinstance(settings, FleetSettings) else 1.0
-
-
-def _count_labels(task: Any) -> np.ndarray | None:
-    """Samples of each client in each class; None where targets are no classes, or too many."""
-    try:
-        labels = task.train.class_labels("bias by class", "leave it out")
-    except ConfigError:
-        return None
-    shares = Shares.from_arrays(task.clients)
-    classes = int(labels.max(initial=-1)) + 1
-    if labels.min(initial=0) < 0 or not 1 < classes <= CLASSES:
-        return None
-    counts = np.zeros((len(shares), classes), dtype=np.int64)
-    for client, places in enumerate(shares):
-        counts[client] = np.bincount(labels[places], minlength=classes)
-    return counts

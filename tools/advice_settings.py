@@ -30,11 +30,11 @@ from run_workers import RunOrder, Settings
 from fedpace.report.summary import Summary
 from runs import Study, parser, sum_of
 
-DRAWN_BY = 2020
+DRAWN_BY = 8128
 COUNT = 8
 ADVISED = 100
 """The first seed that advice sees."""
-SHARE, LEAST_S = 0.1, 45.0
+SHARE, LEAST_S = 0.1, 60.0
 """Of the grid's core seconds for the advice, and the least real seconds for its pilots."""
 ADVICE_JOBS = 2
 MEDIANS = 40

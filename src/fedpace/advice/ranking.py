@@ -62,7 +62,7 @@ def _verdict(
     first = ranked[0]
     tied = [one.label for one in ranked if one.place == "tied"]
     worse = next((one for one in ranked if one.place == "worse"), None)
-    seeds = len(first.values)
+    seeds = max(len(one.values) for one in ranked)
     said = []
     if tied:
         why = (
@@ -70,11 +70,17 @@ def _verdict(
             if chance.freedom is None
             else f"over {seeds} seeds they differ by no more than chance"
         )
-        said.append(f"cannot tell {first.label} from {' and '.join(tied)}: {why}")
+        said.append(f"cannot tell {first.label} from {_listed(tied)}: {why}")
         said += _cheaper(first.label, tied, timed)
     if worse is not None:
         said.append(f"{first.label} is better than {worse.label}: {_apart(first, worse, scale)}")
     return said
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """Labels in a sentence, the first few of many."""
+    shown = [*labels[:3], f"{len(labels) - 3} more"] if len(labels) > 4 else list(labels)
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _apart(first: RankedCandidate, other: RankedCandidate, scale: PilotScale) -> str:

@@ -49,6 +49,8 @@ def _waiting(first: Sequence[TimedCandidate], timed: Sequence[TimedCandidate]) -
     mine, theirs = first[0].measures, waits.measures
     if mine is None or theirs is None or not mine.round_s or not theirs.round_s:
         return []
+    if (theirs.idle_share or 0.0) < 0.1:
+        return []
     if theirs.round_s < 2 * mine.round_s:
         return ["clients are so alike that waiting for all of them costs little"]
     return [

@@ -9,6 +9,7 @@ from fedpace.advice.pilots.halving import (
     keep_better,
     longest,
     next_rung,
+    one_more_seed,
     rungs_before_last,
     spent_s,
 )
@@ -79,3 +80,13 @@ def test_the_better_half_is_kept_and_the_most_even_with_it():
 @pytest.mark.parametrize(("count", "rungs"), [(1, 0), (3, 0), (4, 1), (6, 1), (7, 2), (12, 2), (16, 3)])
 def test_halvings_until_the_last_rung(count, rungs):
     assert rungs_before_last(count) == rungs
+
+
+def test_those_that_are_not_told_apart_get_one_seed_more_as_far_as_the_time_goes():
+    rung = Rung(tuple("abc"), 2, 1.0)
+    done = {(label, seed): 1.0 for label in "abc" for seed in range(2)}
+    assert one_more_seed(rung, "abc", costs(), done, 40.0) == Rung(("a", "b", "c"), 3, 1.0)
+    assert one_more_seed(rung, "abc", costs(), done, 25.0) == Rung(("a", "b"), 3, 1.0)
+    assert one_more_seed(rung, "abc", costs(), done, 15.0) is None
+    assert one_more_seed(rung, "a", costs(), done, 1e6) is None
+    assert one_more_seed(Rung(tuple("ab"), 6, 1.0), "ab", costs(), done, 1e6) is None

@@ -124,3 +124,17 @@ def test_of_one_seed_a_spread_is_assumed():
 def test_two_seeds_that_agree_by_chance_are_not_believed_at_once():
     table = scores(a=[math.log(10), math.log(12)], b=[math.log(11), math.log(13.2)])
     assert not find_chance(scale_of(), table).tells_apart(table["a"], table["b"])
+
+
+def test_a_candidate_with_an_easy_seed_alone_is_not_put_first_for_it():
+    aim = Aim("value", horizon_s=100.0)
+    pilots = {
+        "many": {0: run(0.1, 0.7), 1: run(0.1, 0.5)},
+        "more": {0: run(0.1, 0.6), 1: run(0.1, 0.4)},
+        "lucky": {0: run(0.1, 0.65)},
+    }
+    scale = find_scale(aim, ACCURACY, pilots, 100.0)
+    found = score_pilots(scale, pilots)
+    assert list(found) == ["many", "lucky", "more"]
+    assert scale.shown(found["many"].mean) == pytest.approx(0.6)
+    assert scale.shown(found["lucky"].mean) == pytest.approx(0.55)

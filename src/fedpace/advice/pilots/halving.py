@@ -121,6 +121,27 @@ def next_rung(
     return None
 
 
+def one_more_seed(
+    rung: Rung,
+    kept: Sequence[str],
+    costs: Mapping[str, PilotCost],
+    done_hours: Mapping[tuple[str, int], float],
+    core_s: float,
+) -> Rung | None:
+    """Another seed for candidates that went all the way and are not told apart, the best first.
+
+    None: one is left, all have seeds enough, or there is no time for two of them.
+    """
+    seeds = rung.seeds + 1
+    for count in range(len(kept), 1, -1):
+        if (
+            seeds <= MOST_SEEDS
+            and spent_s(kept[:count], costs, done_hours, seeds, rung.hours) <= core_s
+        ):
+            return Rung(tuple(kept[:count]), seeds, rung.hours)
+    return None
+
+
 def _if_more(new: Rung, old: Rung) -> Rung | None:
     """A rung that is more than the one before it."""
     more = new.seeds > old.seeds or new.hours > 1.02 * old.hours

@@ -14,7 +14,7 @@ from fedpace.advice.pilots.halving import (
     first_rung,
     keep_better,
     next_rung,
-    spent_s,
+    one_more_seed,
 )
 from fedpace.advice.pilots.score import (
     Chance,
@@ -242,6 +242,13 @@ class Race:
         self, carrier: PilotCarrier, rung: Rung, final: bool
     ) -> tuple[PilotScale, dict[str, PilotScore], dict[str, dict[int, Summary]]]:
         pilots = self._pilots(carrier, rung.labels, rung.seeds)
+        # A seed that was cut short by the end of the time is left out, where others went the whole way.
+        whole = {
+            label: {seed: run for seed, run in by_seed.items() if _is_as_far(run, rung.hours)}
+            for label, by_seed in pilots.items()
+        }
+        if sum(bool(by_seed) for by_seed in whole.values()) >= min(2, len(pilots)):
+            pilots = {label: by_seed for label, by_seed in whole.items() if by_seed}
         reached = [
             run.end_s for by_seed in pilots.values() for run in by_seed.values() if not _is_done(run)
         ]
@@ -253,15 +260,26 @@ class Race:
         """Labels that go on after a rung, the best first."""
         _, scores, pilots = self._scored(carrier, rung, final=False)
         for label, by_seed in pilots.items():
-            if (
-                any(run.diverged is not None for run in by_seed.values())
-                and label not in self._diverged
-            ):
+            diverged = any(run.diverged is not None for run in by_seed.values())
+            if diverged and label not in self._diverged:
                 self._diverged.append(label)
         order = [label for label in scores if label not in carrier.failed]
         if not order:
             return []
+        if rung.hours >= 0.999 * self._horizon:
+            return self._tied(carrier, rung, order)
         return keep_better(order, self._more_even(order))
+
+    def _tied(self, carrier: PilotCarrier, rung: Rung, order: Sequence[str]) -> list[str]:
+        """Of candidates that went all the way those that are not told from the first.
+
+        Two at least, while there is one seed.
+        """
+        scale, scores, _ = self._scored(carrier, rung, final=True)
+        chance, labels = find_chance(scale, scores), [one for one in scores if one in order]
+        first = scores[labels[0]]
+        tied = [one for one in labels[1:] if not chance.tells_apart(first, scores[one])]
+        return [labels[0], *(tied or labels[1 : 1 + (rung.seeds < 2)])]
 
     def _more_even(self, order: Sequence[str]) -> str | None:
         """The candidate that counts data most evenly, where it is clearly more even than the first."""
@@ -277,29 +295,10 @@ class Race:
 
     def _next(self, carrier: PilotCarrier, rung: Rung, kept: Sequence[str]) -> Rung | None:
         core_s = self._jobs * max(carrier.ends_at - monotonic(), 0.0) * 0.95
-        seeds = max(rung.seeds, 3)
-        done = self._done_hours(carrier, kept, seeds)
-        found = next_rung(rung, kept, self._state.costs, done, self._horizon, core_s)
-        if found is not None:
-            return found
-        return self._one_more_seed(carrier, rung, kept, core_s)
-
-    def _one_more_seed(
-        self, carrier: PilotCarrier, rung: Rung, kept: Sequence[str], core_s: float
-    ) -> Rung | None:
-        """A rung with another seed for those that are not told from the first, where there is time."""
-        scale, scores, _ = self._scored(carrier, Rung(tuple(kept), rung.seeds, rung.hours), final=True)
-        chance = find_chance(scale, scores)
-        labels = list(scores)
-        if not labels or rung.seeds >= MOST_SEEDS:
-            return None
-        first = scores[labels[0]]
-        tied = [one for one in labels if one == labels[0] or not chance.tells_apart(first, scores[one])]
-        done = self._done_hours(carrier, tied, rung.seeds + 1)
-        cost = spent_s(tied, self._state.costs, done, rung.seeds + 1, rung.hours)
-        if len(tied) < 2 or cost > core_s:
-            return None
-        return Rung(tuple(tied), rung.seeds + 1, rung.hours)
+        done = self._done_hours(carrier, kept, MOST_SEEDS)
+        if rung.hours >= 0.999 * self._horizon:
+            return one_more_seed(rung, kept, self._state.costs, done, core_s)
+        return next_rung(rung, kept, self._state.costs, done, self._horizon, core_s)
 
     def _outcome(self, carrier: PilotCarrier, why: str) -> RaceOutcome:
         if why or not self._state.rungs:
@@ -319,6 +318,11 @@ class Race:
 
     def _nothing(self, why: str, failed: Mapping[str, str] | None = None) -> RaceOutcome:
         return RaceOutcome(None, None, {}, {}, [], self._diverged, failed or {}, self._state, why)
+
+
+def _is_as_far(run: Summary, hours: float) -> bool:
+    """True for a run that is over, or has come nearly so far."""
+    return _is_done(run) or run.end_s >= 0.98 * 3600 * hours
 
 
 def _is_done(run: Summary) -> bool:

@@ -37,15 +37,18 @@ Pilots = Mapping[str, Mapping[int, Summary]]
 class PilotScore:
     """The score of a candidate: by seed, on the scale that candidates are compared on; less is better.
 
-    reached: seeds with which the level was reached, where the aim has a target.
+    reached: seeds with which the level was reached, where the aim has a target; shift: how much harder
+    its seeds were than all seeds are, for those that had most of them.
     """
 
     by_seed: Mapping[int, float]
     reached: int = 0
+    shift: float = 0.0
 
     @property
     def mean(self) -> float:
-        return fmean(self.by_seed.values())
+        """The mean over all seeds, as it would be had the candidate had them all."""
+        return fmean(self.by_seed.values()) - self.shift
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,25 @@ def score_pilots(scale: PilotScale, pilots: Pilots, final: bool = False) -> dict
         scores = {seed: scale.score(run, final) for seed, run in by_seed.items()}
         by = {seed: score for seed, (score, _) in scores.items()}
         found[label] = PilotScore(by, sum(reached for _, reached in scores.values()))
-    return dict(sorted(found.items(), key=lambda one: one[1].mean))
+    return dict(sorted(_shifted(found).items(), key=lambda one: one[1].mean))
+
+
+def _shifted(scores: Mapping[str, PilotScore]) -> dict[str, PilotScore]:
+    """Scores whose means can be compared, though some have more seeds than others.
+
+    Seeds are of unequal difficulty, by those candidates that have most of them.
+    """
+    most = max((len(one.by_seed) for one in scores.values()), default=0)
+    full = [one for one in scores.values() if len(one.by_seed) == most]
+    seeds = _common_seeds(full)
+    hard = {seed: fmean(one.by_seed[seed] for one in full) for seed in seeds}
+    usual = fmean(hard.values()) if hard else 0.0
+    return {
+        label: replace(one, shift=fmean(hard[seed] for seed in one.by_seed) - usual)
+        if one.by_seed.keys() <= hard.keys()
+        else one
+        for label, one in scores.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class RaceState:
         left = [one for one in rung.labels if one not in kept]
         told = {"labels": list(rung.labels), "seeds": rung.seeds, "hours": rung.hours}
         last = self.last
-        if last is not None and (last.seeds, last.hours) == (rung.seeds, rung.hours):
+        if last == rung:
             self.rungs.pop()  # it was gone on with
         self.rungs.append(told | {"kept": kept, "left": left})
 

@@ -130,9 +130,10 @@ def _check(journals: Sequence[Path], settings: Any, stem: Path) -> None:
     for one in found:
         for words in one.words:
             shared.say_aside(words)
+        rounds = "round" if len(one.real) == 1 else "rounds"
         shared.say(
-            f"{one.label:{width}}  {len(one.real):4} rounds, the median {one.real_s:.4g} s, predicted "
-            f"{one.predicted_s:.4g} s ({one.error:+.1%}); all together {one.total_error:+.1%}"
+            f"{one.label:{width}}  {len(one.real):4} {rounds}, the median {one.real_s:.4g} s, "
+            f"predicted {one.predicted_s:.4g} s ({one.error:+.1%}); all together {one.total_error:+.1%}"
         )
     values = {"fleet": str(settings.file), "runs": [one.to_dict() for one in found]}
     paths = [stem.with_name(f"{stem.name}.json")]

@@ -36,7 +36,8 @@ def draw_predictions(runs: Sequence[RoundPrediction], path_stem: Path, title: st
             _panel(axes, run)
         for axes in places[len(shown) :]:
             axes.set_visible(False)
-        places[0].legend(frameon=False, loc="best", fontsize=9)
+        lines = places[0].get_legend_handles_labels()
+        drawing.legend(*lines, frameon=False, loc="outside upper right", ncols=2, fontsize=10)
         drawing.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
         simulations = max(len(run.predicted) for run in shown)
         note = f"band: {BAND[0]}% to {BAND[1]}% of {simulations} simulations"
@@ -56,7 +57,8 @@ def _panel(axes: Axes, run: RoundPrediction) -> None:
     axes.plot(rounds, middle, color=blue, marker=marker, label="predicted")
     axes.plot(real, run.real, "o", color=COLOURS[1], markersize=4.5, label="real")
     axes.set_ylim(0, 1.15 * max(max(run.real), high.max().item()))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlim(0.5, max(len(run.real), len(middle)) + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel("round")
     axes.set_ylabel("seconds of a round")
     axes.set_title(

@@ -103,14 +103,15 @@ def _rows(table: CsvTable, journal: Path, clients: Sequence[int]) -> tuple[list[
     places = {name: row for row, name in enumerate(device_names(table))}
     known = client_names(journal)
     names = [known[one] if one < len(known) else str(one) for one in clients]
-    if not any(name in places for name in names):
+    missing = [name for name in names if name not in places]
+    if 2 * len(missing) > len(names):
+        there = len(names) - len(missing)
         raise ConfigError(
-            f"{table.path} has none of the clients of {journal} ({', '.join(names[:3])}, ...); learn a "
-            "fleet of this run"
+            f"{table.path} has {there} of the {len(names)} clients of {journal}, and not "
+            f"{', '.join(missing[:3])}; learn a fleet of this run"
         )
     seconds = table.positive("compute_s")
     usual = sorted(range(table.rows), key=lambda row: seconds[row])[table.rows // 2]
-    missing = [name for name in names if name not in places]
     words: tuple[str, ...] = ()
     if missing:
         like = device_names(table)[usual]

@@ -16,7 +16,12 @@ from benchmarks.gpu.runs import NAMES, random_task, round_times
 CLIENTS, BATCH, K = 64, 32, 10
 SAMPLES = {"mnist-cnn": 608, "resnet20-gn": 320}
 AIMS = {("mnist-cnn", "tf32"): 600_000.0, ("resnet20-gn", "tf32"): 110_000.0}
-METHODS = {"stacked": "", "grouped": ", torch's grouped convolutions", "eager": ", without graphs"}
+METHODS = {
+    "stacked": "",
+    "grouped": ", torch's grouped convolutions",
+    "eager": ", without graphs",
+    "filled": ", short batches computed in full",
+}
 
 
 def settings_of(precision: Precision, method: str = "stacked") -> dict[str, Any]:
@@ -27,10 +32,14 @@ def settings_of(precision: Precision, method: str = "stacked") -> dict[str, Any]
 
 @contextmanager
 def changed(method: str) -> Iterator[None]:
-    """While entered, stacks are trained in a way that no setting has: "grouped", "eager" or both."""
-    from fedpace.learn.many.stacks import plan, stacked
+    """While entered, stacks are trained in a way that no setting has: "grouped", "eager", "filled".
+
+    filled: samples that only fill up batches are computed like others.
+    """
+    from fedpace.learn.many.stacks import plan, stacked, steps
 
     usual, words = (plan.usable, stacked.CudaCapture), method.split("+")
+    steps.SKIP_FILLED = "filled" not in words
     if "grouped" in words:
         plan.usable = lambda device: False  # type: ignore[assignment]
     if "eager" in words:
@@ -39,6 +48,7 @@ def changed(method: str) -> Iterator[None]:
         yield
     finally:
         plan.usable, stacked.CudaCapture = usual  # type: ignore[misc]
+        steps.SKIP_FILLED = True
 
 
 def rates(model: str, *precisions: Precision) -> Iterator[Row]:

@@ -26,6 +26,16 @@ pytestmark = [] if INTERPRETED else pytest.mark.gpu
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 
+if INTERPRETED:
+    from triton.runtime import interpreter
+
+    def _with_bounds(tensor, scope, patch=interpreter._patch_lang_tensor):
+        """Let loops end at a number that was loaded: to numpy 2.4 an array of one is none."""
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = _with_bounds
+
 SMALL = [  # samples, channels, height, width, out, high, wide, stride, padding
     (3, 1, 12, 12, 5, 5, 5, 1, (0, 0)),
     (2, 16, 8, 8, 32, 3, 3, 2, (1, 1)),
@@ -326,6 +336,61 @@ def test_slopes_of_many_rows_are_those_of_layer_norms(rows, channels):
     alone = [one[1:].detach().requires_grad_() for one in given]
     again = with_gradients(Normalisations.apply(*alone, None, 1, 1e-3, False)[0], alone, slopes[1:])
     assert all(torch.equal(one[1:], other) for one, other in zip(found, again, strict=True))
+
+
+def counted(found, counts):
+    """The samples that count of [clients, samples, ...], the clients' one after the other."""
+    return torch.cat([one[:count] for one, count in zip(found, counts.tolist(), strict=True)])
+
+
+FILLED = [shape for shape in SHAPES if shape[0] > 1]
+
+
+@pytest.mark.parametrize("shape", FILLED)
+@pytest.mark.parametrize("exact", [True, False])
+def test_samples_that_fill_up_a_batch_change_nothing_of_a_convolution(shape, exact):
+    *sizes, stride, padding = shape
+    given, samples = [one.detach() for one in tensors(*sizes)], sizes[0]
+    counts = torch.tensor([samples, 1, samples - 1], dtype=torch.int32, device=DEVICE)
+    plain = [one.clone().requires_grad_() for one in given]
+    outputs = Convolutions.apply(*plain, stride, padding, exact)
+    slopes = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    filled = torch.arange(samples, device=DEVICE) >= counts[:, None]
+    slopes[filled] = 0  # the loss leaves them out
+    expected = with_gradients(outputs, plain, slopes)
+    given[0][filled] = 1e9
+    given = [one.requires_grad_() for one in given]
+    found = Convolutions.apply(*given, stride, padding, exact, counts)
+    found = with_gradients(found, given, slopes)
+    assert all(one.isfinite().all() for one in found)
+    pairs = [[counted(one, counts), *rest] for one, *rest in (found, expected)]
+    assert away(*pairs) < 1e-6
+
+
+@pytest.mark.parametrize("then", ["", "relu", "relu of more"])
+@pytest.mark.parametrize(("channels", "groups", "places"), [(6, 2, 25), (16, 8, 1024), (5, 5, 1)])
+def test_samples_that_fill_up_a_batch_change_nothing_of_a_norm(channels, groups, places, then):
+    draw = torch.Generator().manual_seed(0)
+    shapes = (2, 5, channels, places), (2, channels), (2, channels), (2, 5, channels, places)
+    given = [torch.randn(shape, generator=draw).to(DEVICE) for shape in shapes]
+    given = given if "more" in then else given[:3]
+    counts = torch.tensor([2, 5], dtype=torch.int32, device=DEVICE)
+    filled = torch.arange(5, device=DEVICE) >= counts[:, None]
+    slopes = torch.randn(shapes[0], generator=draw).to(DEVICE)
+    slopes[filled] = 0
+    how = groups, 1e-3, "relu" in then
+    found = []
+    for some in (None, counts):
+        own = [one.clone() for one in given]
+        if some is not None:
+            own[0][filled] = torch.nan
+        own = [one.requires_grad_() for one in own]
+        outputs = Normalisations.apply(*own[:3], own[3] if "more" in then else None, *how, some)[0]
+        found.append(with_gradients(outputs, own, slopes))
+    assert found[1][0].isfinite().all()
+    pairs = [[counted(one, counts), *rest] for one, *rest in found]
+    # Nothing but rounding is left of the gradient of a lone number.
+    assert away(*([one for one in each if one.norm() > 1e-3] for each in pairs)) < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -22,6 +22,15 @@ from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU
 from tests.learn.many.architectures import TASKS as ARCHITECTURES
 from tests.learn.many.test_stack_replay import distance, every_depth, trainer_of
 from tests.learn.many.test_stacked import images
+from tests.learn.train.test_graphs import Again
+
+
+def real(images, counts):
+    """Images of [clients, samples, ...] with nothing in those that only fill up a batch."""
+    if counts is None:
+        return images
+    shown = torch.arange(images.shape[1]) < counts[:, None]
+    return torch.where(shown.view(*shown.shape, *[1] * (images.ndim - 2)), images, 0)
 
 
 class Slow:
@@ -30,30 +39,32 @@ class Slow:
     def __init__(self):
         self.calls = Counter()
 
-    def convolve(self, x, weights, bias, stride, padding, size, exact):
+    def convolve(self, x, weights, bias, stride, padding, size, exact, counts):
+        self.calls["counted"] += counts is not None
         self.calls["convolve"] += 1
         biases = [None] * len(x) if bias is None else bias
         each = zip(x, weights, biases, strict=True)
         found = torch.stack([conv2d(*one, stride=stride, padding=padding) for one in each])
         assert found.shape[3:] == size
-        return found
+        return real(found, counts)
 
-    def images_of(self, slopes, weights, stride, padding, size, exact, into):
+    def images_of(self, slopes, weights, stride, padding, size, exact, into, counts):
         self.calls["images_of"] += 1
         self.calls["images, added"] += into is not None
         shape = slopes.shape[1], weights.shape[2], *size
         each = zip(weights, slopes, strict=True)
         found = torch.stack([conv2d_input(shape, a, b, stride, padding) for a, b in each])
-        return found if into is None else into.add_(found)
+        return real(found, counts) if into is None else into.add_(real(found, counts))
 
-    def weights_of(self, x, slopes, high, wide, stride, padding, exact):
+    def weights_of(self, x, slopes, high, wide, stride, padding, exact, counts):
         self.calls["weights_of"] += 1
         shape = slopes.shape[2], x.shape[2], high, wide
-        each = zip(x, slopes, strict=True)
+        each = zip(x, real(slopes, counts), strict=True)
         return torch.stack([conv2d_weight(a, shape, b, stride, padding) for a, b in each])
 
-    def normalise(self, x, factors, shifts, groups, eps, relu, more):
+    def normalise(self, x, factors, shifts, groups, eps, relu, more, counts=None):
         self.calls["normalise"] += 1
+        x = real(x, counts)
         each = [group_norm(a, groups, b, c, eps) for a, b, c in zip(x, factors, shifts, strict=True)]
         parts = x.unflatten(2, (groups, -1)).flatten(3)
         scales = (parts.var(3, correction=0) + eps).rsqrt()
@@ -62,8 +73,9 @@ class Slow:
         self.calls["more"] += more is not None
         return found.relu() if relu else found, parts.mean(3), scales
 
-    def slopes_of(self, x, factors, means, scales, slopes, y, more):
+    def slopes_of(self, x, factors, means, scales, slopes, y, more, counts=None):
         self.calls["slopes_of"] += 1
+        x, slopes = real(x, counts), real(slopes, counts)
         slopes = slopes if y is None else slopes * (y > 0)
         each = 1, 1, x.shape[2] // means.shape[2]
         levels, widths = (one.repeat_interleave(each[2], 2)[..., None] for one in (means, scales))
@@ -323,6 +335,17 @@ def test_relu_is_part_of_a_normalisation(kernels):
     assert kernels.calls["relu"] == kernels.calls["normalise"] == 2 * kernels.calls["more"] > 0
     assert kernels.calls["images, added"] > 0  # gradients of `x`, which is added, to those of `second`
     assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
+@pytest.mark.parametrize("model", [Residual, Strided])
+def test_nothing_is_computed_of_samples_that_fill_up_batches(kernels, model):
+    trainer = trainer_of(replace(images(), model=model), lr=0.02)
+    work = every_depth(trainer)
+    for capture in (None, Again()):
+        found = StackedExecutor(trainer, capture=capture).train(work)
+        assert kernels.calls["counted"] > 0
+        assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+        kernels.calls["counted"] = 0
 
 
 @pytest.mark.parametrize("model", [None, Strided])

@@ -23,6 +23,7 @@ def _convolve(
     x,
     w,
     bias,
+    counts,
     y,
     samples,
     C: tl.constexpr,
@@ -37,6 +38,7 @@ def _convolve(
     TOP: tl.constexpr,
     LEFT: tl.constexpr,
     BIASED: tl.constexpr,
+    COUNTED: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_O: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -54,7 +56,11 @@ def _convolve(
     corner = sample * (C * H * W) + row * W + column
     o = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
     total = tl.zeros((BLOCK_O, BLOCK_M), tl.float32)
-    for first in range(0, C * TAPS, BLOCK_K):
+    stop = C * TAPS
+    if COUNTED:  # no sample counts of whose places these are
+        last = tl.load(counts + client) * (OH * OW)
+        stop = tl.where(tl.program_id(0) * BLOCK_M < last, stop, 0)
+    for first in range(0, stop, BLOCK_K):
         k = first + tl.arange(0, BLOCK_K)
         down, right = k % TAPS // WIDE, k % WIDE
         weights = tl.load(
@@ -77,6 +83,7 @@ def _convolve(
 def _weights_of(
     x,
     slopes,
+    counts,
     found,
     samples,
     C: tl.constexpr,
@@ -90,6 +97,7 @@ def _weights_of(
     STRIDE: tl.constexpr,
     TOP: tl.constexpr,
     LEFT: tl.constexpr,
+    COUNTED: tl.constexpr,
     PRECISION: tl.constexpr,
     SPAN: tl.constexpr,
     BLOCK_O: tl.constexpr,
@@ -108,7 +116,11 @@ def _weights_of(
     down, right = k % TAPS // WIDE, k % WIDE
     offset = k // TAPS * (H * W) + down * W + right
     total = tl.zeros((BLOCK_O, BLOCK_K), tl.float32)
-    for first in range(0, SPAN, BLOCK_M):
+    stop = SPAN
+    if COUNTED:
+        places = tl.load(counts + client) * (OH * OW)
+        stop = tl.minimum(places - span * SPAN, SPAN)
+    for first in range(0, stop, BLOCK_M):
         m = span * SPAN + first + tl.arange(0, BLOCK_M)
         here = m < places
         sample, place = m // (OH * OW), m % (OH * OW)
@@ -132,13 +144,19 @@ def convolve(
     padding: tuple[int, int],
     size: tuple[int, int],
     exact: bool,
+    counts: Tensor | None = None,
 ) -> Tensor:
-    """The convolution of each client, `size` high and wide. exact: without TF32."""
+    """The convolution of each client, `size` high and wide. exact: without TF32.
+
+    counts: how many samples of each client count (int32), the others coming behind them: nothing is
+    computed of those, here and below.
+    """
     clients, samples, channels, height, width = x.shape
     out, high, wide = weights.shape[1], *weights.shape[3:]
     if channels >= _MANY:
         blocks = _blocks(out, stride, exact, x.dtype)
-        return taps.convolve(x, weights, bias, stride, 1, padding, size, exact, False, blocks)
+        how = stride, 1, padding, size, exact, False, blocks
+        return taps.convolve(x, weights, bias, *how, counts=counts)
     found = x.new_empty((clients, samples, out, *size))
     # Triton 3.6 makes wrong code of more numbers of a patch at a time where images are 16 wide.
     block_o, block_m, block_k = taps.block_of(out), 128, 16
@@ -147,6 +165,7 @@ def convolve(
         x,
         weights,
         x if bias is None else bias,
+        x if counts is None else counts,
         found,
         samples,
         channels,
@@ -159,6 +178,7 @@ def convolve(
         stride,
         *padding,
         bias is not None,
+        counts is not None,
         taps.precision_of(exact),
         block_o,
         block_m,
@@ -177,6 +197,7 @@ def images_of(
     size: tuple[int, int],
     exact: bool,
     into: Tensor | None = None,
+    counts: Tensor | None = None,
 ) -> Tensor:
     """Gradients of the images, `size` high and wide; `slopes` are those of what `convolve` gives.
 
@@ -185,18 +206,26 @@ def images_of(
     (high, wide), (top, left) = weights.shape[3:], padding
     rest = high - 1 - top, wide - 1 - left
     blocks = _blocks(weights.shape[2], stride, exact, slopes.dtype)
-    return taps.convolve(slopes, weights, None, 1, stride, rest, size, exact, True, blocks, into)
+    how = 1, stride, rest, size, exact, True, blocks
+    return taps.convolve(slopes, weights, None, *how, into, counts)
 
 
 def weights_of(
-    x: Tensor, slopes: Tensor, high: int, wide: int, stride: int, padding: tuple[int, int], exact: bool
+    x: Tensor,
+    slopes: Tensor,
+    high: int,
+    wide: int,
+    stride: int,
+    padding: tuple[int, int],
+    exact: bool,
+    counts: Tensor | None = None,
 ) -> Tensor:
     """Gradients of the weights, where `slopes` are those of what `convolve` gives."""
     clients, samples, channels, height, width = x.shape
     out, *size = slopes.shape[2:]
     blocks = _blocks_of_weights(channels, out, wide, exact, x.dtype)
     if blocks is not None:
-        return taps.weights_of(x, slopes, (high, wide), stride, padding, exact, blocks)
+        return taps.weights_of(x, slopes, (high, wide), stride, padding, exact, blocks, counts)
     block_o, block_m, block_k, warps = taps.block_of(out), 64, 32, 4
     if exact and channels * high * wide > 32:
         block_m, block_k = 32, 64
@@ -213,6 +242,7 @@ def weights_of(
     ](
         x,
         slopes,
+        x if counts is None else counts,
         found,
         samples,
         channels,
@@ -224,6 +254,7 @@ def weights_of(
         *size,
         stride,
         *padding,
+        counts is not None,
         taps.precision_of(exact),
         span,
         block_o,

@@ -20,6 +20,7 @@ def _normalise(
     factors,
     shifts,
     more,
+    counts,
     y,
     means,
     scales,
@@ -29,6 +30,7 @@ def _normalise(
     PLACES: tl.constexpr,
     RELU: tl.constexpr,
     MORE: tl.constexpr,
+    COUNTED: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
@@ -37,7 +39,10 @@ def _normalise(
     c, p = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_P)
     here = (c[:, None] < CHANNELS) & (p[None, :] < PLACES)
     at = number * (CHANNELS * PLACES) + c[:, None] * PLACES + p[None, :]
-    values = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+    read = here
+    if COUNTED:
+        read &= tl.program_id(0) // GROUPS < tl.load(counts + client)
+    values = tl.load(x + at, mask=read, other=0.0).to(tl.float32)
     mean = tl.sum(values) / (CHANNELS * PLACES)
     values = tl.where(here, values - mean, 0.0)
     scale = 1 / tl.sqrt(tl.sum(values * values) / (CHANNELS * PLACES) + eps)
@@ -46,7 +51,7 @@ def _normalise(
     shift = tl.load(shifts + of, mask=c < CHANNELS, other=0.0)
     values = values * scale * factor[:, None] + shift[:, None]
     if MORE:
-        values += tl.load(more + at, mask=here, other=0.0)
+        values += tl.load(more + at, mask=read, other=0.0)
     if RELU:
         values = tl.maximum(values, 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(y + at, values, mask=here)
@@ -61,6 +66,7 @@ def _slopes_of(
     means,
     scales,
     y,
+    counts,
     slopes,
     of_x,
     of_factors,
@@ -71,6 +77,7 @@ def _slopes_of(
     PLACES: tl.constexpr,
     RELU: tl.constexpr,
     MORE: tl.constexpr,
+    COUNTED: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
@@ -79,13 +86,16 @@ def _slopes_of(
     c, p = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_P)
     here = (c[:, None] < CHANNELS) & (p[None, :] < PLACES)
     at = number * (CHANNELS * PLACES) + c[:, None] * PLACES + p[None, :]
+    read = here
+    if COUNTED:
+        read &= tl.program_id(0) // GROUPS < tl.load(counts + client)
     mean, scale = tl.load(means + number), tl.load(scales + number)
-    slope = tl.load(slopes + at, mask=here, other=0.0)
+    slope = tl.load(slopes + at, mask=read, other=0.0)
     if RELU:
-        slope = tl.where(tl.load(y + at, mask=here, other=0.0) <= 0, 0.0, slope)
+        slope = tl.where(tl.load(y + at, mask=read, other=0.0) <= 0, 0.0, slope)
     if MORE:
         tl.store(of_more + at, slope, mask=here)
-    values = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+    values = tl.load(x + at, mask=read, other=0.0).to(tl.float32)
     values = tl.where(here, (values - mean) * scale, 0.0)
     tl.store(of_factors + number * CHANNELS + c, tl.sum(slope * values, 1), mask=c < CHANNELS)
     tl.store(of_shifts + number * CHANNELS + c, tl.sum(slope, 1), mask=c < CHANNELS)
@@ -144,10 +154,12 @@ def normalise(
     eps: float,
     relu: bool = False,
     more: Tensor | None = None,
+    counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalised numbers, in float32, and the mean and the scale of every group.
 
-    more: added to what is normalised, before ReLU.
+    more: added to what is normalised, before ReLU; counts: how many samples of each client count
+    (int32), the others coming behind them: nothing is read of those.
     """
     clients, samples = x.shape[:2]
     found = torch.empty(x.shape, dtype=torch.float32, device=x.device)
@@ -158,12 +170,14 @@ def normalise(
         factors,
         shifts,
         x if more is None else more,
+        x if counts is None else counts,
         found,
         means,
         scales,
         eps,
         RELU=relu,
         MORE=more is not None,
+        COUNTED=counts is not None,
         **_blocks(x, groups),
     )
     return found, means, scales
@@ -177,10 +191,11 @@ def slopes_of(
     slopes: Tensor,
     y: Tensor | None = None,
     more: bool = False,
+    counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of images, factors, shifts and `more`; `slopes` are those of what `normalise` gives.
 
-    y: what it gave, where that went through ReLU; more: whether something was added.
+    y: what it gave, where that went through ReLU; more: whether something was added; counts: as above.
     """
     clients, samples, groups = means.shape
     if groups == 1 and x.shape[3] == 1 and y is None and not more:
@@ -194,12 +209,14 @@ def slopes_of(
         means,
         scales,
         slopes if y is None else y,
+        slopes if counts is None else counts,
         slopes,
         found,
         *both,
         slopes if of_more is None else of_more,
         RELU=y is not None,
         MORE=more,
+        COUNTED=counts is not None,
         **_blocks(x, groups),
     )
     of_factors, of_shifts = both.sum(2)

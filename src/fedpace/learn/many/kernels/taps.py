@@ -24,6 +24,7 @@ def _convolve(
     x,
     w,
     bias,
+    counts,
     y,
     samples,
     C: tl.constexpr,
@@ -43,6 +44,7 @@ def _convolve(
     TURNED: tl.constexpr,
     BIASED: tl.constexpr,
     ADDED: tl.constexpr,
+    COUNTED: tl.constexpr,
     PRECISION: tl.constexpr,
     SWAPPED: tl.constexpr,
     BLOCK_O: tl.constexpr,
@@ -72,7 +74,11 @@ def _convolve(
         total = tl.zeros((BLOCK_M, BLOCK_O), tl.float32)
     else:
         total = tl.zeros((BLOCK_O, BLOCK_M), tl.float32)
-    for step in range(TALL * BROAD * CHUNKS):  # taps of a few channels are near in memory
+    steps = TALL * BROAD * CHUNKS
+    if COUNTED:  # no sample counts of whose places these are
+        last = tl.load(counts + client) * (ROWS * COLUMNS)
+        steps = tl.where(tl.program_id(0) * BLOCK_M < last, steps, 0)
+    for step in range(steps):  # taps of a few channels are near in memory
         below, beside = step % (TALL * BROAD) // BROAD, step % BROAD
         c = step // (TALL * BROAD) * BLOCK_K + tl.arange(0, BLOCK_K)
         tap = (DOWN + below * APART) * WIDE + RIGHT + beside * APART
@@ -120,6 +126,7 @@ def _convolve(
 def _weights_of(
     x,
     slopes,
+    counts,
     found,
     samples,
     C: tl.constexpr,
@@ -133,6 +140,7 @@ def _weights_of(
     STRIDE: tl.constexpr,
     TOP: tl.constexpr,
     LEFT: tl.constexpr,
+    COUNTED: tl.constexpr,
     PRECISION: tl.constexpr,
     SPAN: tl.constexpr,
     BESIDE: tl.constexpr,
@@ -154,7 +162,11 @@ def _weights_of(
     total = tl.zeros((BLOCK_O, BLOCK_K), tl.float32)
     second = tl.zeros((BLOCK_O, BLOCK_K), tl.float32)
     third = tl.zeros((BLOCK_O, BLOCK_K), tl.float32)
-    for first in range(0, SPAN, BLOCK_M):
+    stop = SPAN
+    if COUNTED:
+        places = tl.load(counts + client) * (OH * OW)
+        stop = tl.minimum(places - span * SPAN, SPAN)
+    for first in range(0, stop, BLOCK_M):
         m = span * SPAN + first + tl.arange(0, BLOCK_M)
         here = m < places
         sample, place = m // (OH * OW), m % (OH * OW)
@@ -210,11 +222,13 @@ def convolve(
     turned: bool,
     blocks: Blocks,
     into: Tensor | None = None,
+    counts: Tensor | None = None,
 ) -> Tensor:
     """The convolution of each client, `size` high and wide. exact: without TF32.
 
     turned: it goes back from outputs to images, by the weights that led to them; apart: the stride that
-    led to them; into: contiguous numbers to which it is added in place.
+    led to them; into: contiguous numbers to which it is added in place; counts: how many samples of
+    each client count (int32), the others coming behind them, of which nothing is computed.
     """
     clients, samples, channels, height, width = x.shape
     out, high, wide = weights.shape[2 if turned else 1], *weights.shape[3:]
@@ -227,6 +241,7 @@ def convolve(
             x,
             weights,
             x if bias is None else bias,
+            x if counts is None else counts,
             found,
             samples,
             channels,
@@ -244,6 +259,7 @@ def convolve(
             turned,
             bias is not None,
             into is not None,
+            counts is not None,
             precision_of(exact),
             blocks.swapped,
             block_o,
@@ -263,9 +279,13 @@ def weights_of(
     padding: tuple[int, int],
     exact: bool,
     blocks: Blocks,
+    counts: Tensor | None = None,
     span: int = SPAN,
 ) -> Tensor:
-    """Gradients of the weights, `sides` high and wide, where `slopes` are those of the outputs."""
+    """Gradients of the weights, `sides` high and wide, where `slopes` are those of the outputs.
+
+    counts: as above.
+    """
     clients, samples, channels, height, width = x.shape
     out, *size = slopes.shape[2:]
     places, block_o = samples * size[0] * size[1], block_of(out)
@@ -279,6 +299,7 @@ def weights_of(
     ](
         x,
         slopes,
+        x if counts is None else counts,
         found,
         samples,
         channels,
@@ -289,6 +310,7 @@ def weights_of(
         *size,
         stride,
         *padding,
+        counts is not None,
         precision_of(exact),
         span,
         blocks.beside,

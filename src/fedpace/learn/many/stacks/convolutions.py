@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fedpace.learn.many.stacks.function import in_stack
+from fedpace.learn.many.stacks.function import SampleCounts, in_stack
 from fedpace.learn.many.stacks.operators.depthwise import convolve_depthwise, fits
 
 
@@ -22,6 +22,7 @@ def convolve(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    counts: SampleCounts | None = None,
 ) -> Tensor | None:
     """Compute torch.conv2d by our kernels, within vmap; None where they cannot do it."""
     down, right = _pair(stride)
@@ -42,7 +43,8 @@ def convolve(
         found = convolve_depthwise(x, weight, bias, (down, right), _pair(padding))
     else:
         exact = torch.get_float32_matmul_precision() == "highest"
-        found = _of_one(x, weight, bias, groups, down, _pair(padding), exact)
+        own = None if counts is None or groups > 1 else counts.of(x)
+        found = _of_one(x, weight, bias, groups, down, _pair(padding), exact, own)
     return found
 
 
@@ -57,17 +59,18 @@ class StackedConvolution(Function):
         stride: int,
         padding: tuple[int, int],
         exact: bool,
+        counts: Tensor | None = None,
     ) -> Tensor:
         from fedpace.learn.many.kernels import convolution
 
         sides = zip(x.shape[3:], weights.shape[3:], padding, strict=True)
         height, width = ((side + 2 * more - high) // stride + 1 for side, high, more in sides)
         whole = x.contiguous(), weights.contiguous(), None if bias is None else bias.contiguous()
-        return convolution.convolve(*whole, stride, padding, (height, width), exact)
+        return convolution.convolve(*whole, stride, padding, (height, width), exact, counts)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, weights, bias, *ctx.how = inputs
+        x, weights, bias, *ctx.how = inputs if len(inputs) == 7 else (*inputs, None)
         ctx.save_for_backward(x, weights)
         ctx.biased, ctx.left = bias is not None, None
 
@@ -75,21 +78,23 @@ class StackedConvolution(Function):
     def backward(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
         from fedpace.learn.many.kernels import convolution
 
-        (x, weights), (stride, padding, exact) = ctx.saved_tensors, ctx.how
+        (x, weights), (stride, padding, exact, counts) = ctx.saved_tensors, ctx.how
         found: list[Tensor | None] = [None, None, None]
         slopes = slopes.contiguous()
         if ctx.needs_input_grad[0]:
             whole = slopes, weights.contiguous()
             left = None if ctx.left is None else ctx.left.take()
             into = None if left is None else left.view(x.shape)
-            found[0] = convolution.images_of(*whole, stride, padding, x.shape[3:], exact, into)
+            size = x.shape[3:]
+            found[0] = convolution.images_of(*whole, stride, padding, size, exact, into, counts)
         if ctx.needs_input_grad[1]:
             high, wide = weights.shape[3:]
-            slope = convolution.weights_of(x.contiguous(), slopes, high, wide, stride, padding, exact)
+            shape = high, wide, stride, padding
+            slope = convolution.weights_of(x.contiguous(), slopes, *shape, exact, counts)
             found[1] = slope.to(x.dtype)
         if ctx.biased and ctx.needs_input_grad[2]:
             found[2] = slopes.sum((1, 3, 4))
-        return *found, None, None, None
+        return *found, None, None, None, None
 
 
 def _together(x: Tensor, weights: Tensor, bias: Tensor | None, groups: int, *how: Any) -> Tensor:

@@ -3,7 +3,7 @@
 import importlib.util
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, group_norm, layer_norm
 from fedpace.learn.device import at_work
 from fedpace.learn.many.stacks import convolutions as stack_convolutions
 from fedpace.learn.many.stacks import normalisation as stack_normalisation
-from fedpace.learn.many.stacks.function import OtherFunctions, by_kernels
+from fedpace.learn.many.stacks.function import OtherFunctions, SampleCounts, by_kernels
 from fedpace.learn.many.stacks.operators.cross_entropy import lose
 from fedpace.learn.model.normalised import group_norm_relu
 
@@ -32,12 +32,26 @@ _OURS: dict[Any, Callable[..., Tensor | bool | None]] = {
 }
 """Instead of which functions."""
 
+_COUNTING = {torch.conv2d, group_norm, group_norm_relu}
+"""Those that can leave out samples that do not count."""
+
 
 class StackKernels(OtherFunctions):
-    """A mode in which convolutions, norms, losses and steps of GRUs within vmap run on our kernels."""
+    """A mode in which convolutions, norms, losses and steps of GRUs within vmap run on our kernels.
+
+    counts: of the samples that count, so that nothing is computed of those that fill up batches. They
+    have no gradient, since the loss leaves them out.
+    """
+
+    def __init__(self, counts: SampleCounts | None = None) -> None:
+        super().__init__()
+        self._counts = counts
 
     def instead(self, func: Callable[..., Any]) -> Callable[..., Any] | None:
-        return _OURS.get(func)
+        ours = _OURS.get(func)
+        if ours is None or self._counts is None or func not in _COUNTING:
+            return ours
+        return partial(ours, counts=self._counts)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Functions that vmap calls for one client, and that are computed for all clients at once."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,6 +52,17 @@ def cast(*tensors: Tensor | None) -> tuple[Any, ...]:
         return tensors
     kind = torch.get_autocast_dtype("cuda")
     return tuple(None if one is None else one.to(kind) for one in tensors)
+
+
+class SampleCounts(NamedTuple):
+    """How many of a client's samples count, int32 [clients]; others behind them fill up `samples`."""
+
+    real: Tensor
+    samples: int
+
+    def of(self, x: Tensor) -> Tensor | None:
+        """The counts, where the first axis of one client's tensor is that of its samples."""
+        return self.real if x.shape[0] == self.samples else None
 
 
 class LeftSlopes:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fedpace.learn.many.stacks.function import in_stack
+from fedpace.learn.many.stacks.function import SampleCounts, in_stack
 
 _MOST = 16_384
 """Numbers of a group that a kernel can hold."""
@@ -23,9 +23,10 @@ def normalise(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
+    counts: SampleCounts | None = None,
 ) -> Tensor | None:
     """Compute torch's group_norm by our kernels, within vmap; None where they cannot do it."""
-    return _computed(x, num_groups, weight, bias, eps, False, None)
+    return _computed(x, num_groups, weight, bias, eps, False, None, counts)
 
 
 def normalise_for_relu(
@@ -35,11 +36,12 @@ def normalise_for_relu(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     more: Tensor | None = None,
+    counts: SampleCounts | None = None,
 ) -> Tensor | None:
     """Compute group_norm_relu likewise."""
     if more is not None and (more.dtype != torch.float32 or more.shape != x.shape):
         return None
-    return _computed(x, num_groups, weight, bias, eps, True, more)
+    return _computed(x, num_groups, weight, bias, eps, True, more, counts)
 
 
 def normalise_rows(
@@ -66,6 +68,7 @@ def _computed(
     eps: float,
     relu: bool,
     more: Tensor | None,
+    counts: SampleCounts | None = None,
 ) -> Tensor | None:
     if weight is None or bias is None or x.ndim < 3 or x.shape[1] % num_groups:
         return None
@@ -74,7 +77,8 @@ def _computed(
     if not (kinds and 0 < room <= _MOST):
         return None
     more = None if more is None else more.flatten(2)
-    found: Tensor = _of_one(x.flatten(2), weight, bias, more, num_groups, eps, relu)
+    own = None if counts is None else counts.of(x)
+    found: Tensor = _of_one(x.flatten(2), weight, bias, more, num_groups, eps, relu, own)
     return found.view(x.shape)
 
 
@@ -94,16 +98,18 @@ class StackedNormalisation(Function):
         groups: int,
         eps: float,
         relu: bool,
+        counts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         from fedpace.learn.many.kernels import normalisation
 
         whole = x.contiguous(), factors.contiguous(), shifts.contiguous()
         more = None if more is None else more.contiguous()
-        return normalisation.normalise(*whole, groups, eps, relu, more)
+        return normalisation.normalise(*whole, groups, eps, relu, more, counts)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, factors, _, more, *_, relu = inputs
+        x, factors, _, more, _, _, relu, *rest = inputs
+        ctx.counts = rest[0] if rest else None
         found, means, scales = output
         ctx.mark_non_differentiable(means, scales)
         ctx.save_for_backward(x, factors, means, scales, *([found] if relu else []))
@@ -115,11 +121,11 @@ class StackedNormalisation(Function):
 
         x, factors, means, scales, *found = (one.contiguous() for one in ctx.saved_tensors)
         y = found[0] if found else None
-        given = x, factors, means, scales, slopes.contiguous(), y, ctx.more
+        given = x, factors, means, scales, slopes.contiguous(), y, ctx.more, ctx.counts
         *others, of_more = normalisation.slopes_of(*given)
         if ctx.left is not None:
             of_more = ctx.left.leave(of_more)
-        return *others, of_more, None, None, None
+        return *others, of_more, None, None, None, None
 
 
 def _together(*given: Any) -> Tensor:

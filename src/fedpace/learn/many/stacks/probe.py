@@ -128,7 +128,8 @@ class StackProbe:
         """Say whether a short batch can be filled up with samples that have the target `ignored`.
 
         Then the model's output for a sample is the same beside other samples, but for batch statistics,
-        which a stack takes of the real samples: that is tried.
+        which a stack takes of the real samples: that is tried, and on a GPU that kernels leave out the
+        right ones.
         """
         samples = count_rows(self._inputs)
         if samples < 2:
@@ -142,7 +143,8 @@ class StackProbe:
             return False
         if not torch.allclose(here[:-1], there[:-1], rtol=1e-3, atol=1e-4):
             return False
-        return not self._changes or self._as_short(depth, other, ignored)
+        tried = self._changes or self._device.type == "cuda"
+        return not tried or self._as_short(depth, other, ignored)
 
     def _as_short(self, depth: int, inputs: Tree, ignored: int) -> bool:
         """Compare a batch that lacks a sample with one that is filled up."""

@@ -135,8 +135,8 @@ def fill(stacks: Sequence[Tensor], vectors: Sequence[Tensor]) -> None:
 class StackBatch:
     """One batch for each of some jobs: [jobs, samples, ...]. rows: which jobs, None for all.
 
-    real: which samples count [jobs, samples], the others fill up, None: all count; frozen: how many
-    layers each job does not train [jobs], None: those that the part of the model does not.
+    real: which samples count [jobs, samples], the others fill up behind them, None: all count; frozen:
+    how many layers each job does not train [jobs], None: those that the part of the model does not.
     """
 
     inputs: Tree

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from fedpace.learn.many.stacks.chain import DenseChain
 from fedpace.learn.many.stacks.custom_kernels import StackKernels
+from fedpace.learn.many.stacks.function import SampleCounts
 from fedpace.learn.many.stacks.operators.batch_norm import BatchStatistics, batch_norms, held_norms
 from fedpace.learn.many.stacks.operators.mode import StackOperators
 from fedpace.learn.many.stacks.shared_gradients import share_gradients
@@ -22,6 +23,9 @@ from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
 from fedpace.learn.train.steps import Loss, ModelPart
 from fedpace.learn.tree import Tree, arguments
+
+SKIP_FILLED = True
+"""Whether kernels leave out samples that only fill up batches; measurements turn it off."""
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "Adadelta", "Adagrad", "NAdam", "RAdam", "RMSprop")
 """Optimisers that treat every number of a parameter alike, so that a stack is one more axis to them."""
@@ -70,7 +74,10 @@ class VmapGradients:
         given: dict[str, Any] = {"held": held}
         if self._norms and batch.real is not None:
             given["real"] = batch.real.float()
-        kernels = StackKernels() if self._kernels else nullcontext()
+        counts = None
+        if self._kernels and SKIP_FILLED and batch.real is not None:
+            counts = SampleCounts(batch.real.sum(1, dtype=torch.int32), batch.samples)
+        kernels = StackKernels(counts) if self._kernels else nullcontext()
         with lone, kernels, StackOperators() as operators:
             value = partial(self._value, operators)
             values = vmap(value)(tensors, batch.inputs, batch.targets, given)

@@ -4,9 +4,12 @@ import json
 import os
 import re
 
+import numpy as np
 import pytest
 
-from fedpace.core.journal import JOURNAL
+from fedpace.core.journal import JOURNAL, read
+from fedpace.report.bias.data import CLIENT_DATA, ClientData
+from fedpace.report.bias.weights import weights_by_client
 from fedpace.report.live.page import live_document
 from fedpace.report.live.runs import FollowedRuns, find_runs
 from fedpace.report.summary import summarise
@@ -119,3 +122,20 @@ def test_what_lies_in_a_runs_own_folder_is_no_other_run(tmp_path, grow, spool):
         grow(100, tmp_path / "a" / "spool")
     assert find_runs(tmp_path) == [tmp_path / "a"]
     assert find_runs(tmp_path / "nowhere") == []
+
+
+def test_whose_data_counts_is_shown_as_the_run_grows(tmp_path, journal, grow):
+    runs = FollowedRuns(tmp_path, Clock())
+    grow(journal.index(b"\n") + 1)
+    runs.advance()
+    assert live_document(runs)["bias"] is None  # nothing has been aggregated
+    ClientData(np.arange(1.0, 7.0), np.eye(6, 2, dtype=np.int64)).write(tmp_path / CLIENT_DATA)
+    part = grow(len(journal))
+    runs.advance()
+    bias = live_document(runs)["bias"]
+    assert (bias["speeds"], bias["classes"]) == (["slow", "middle", "fast"], ["0", "1"])
+    header, messages = read(part)
+    expected = weights_by_client(header, messages)
+    slow = [expected.weights[client] for client in (4, 5)]
+    share = sum(slow) / sum(expected.weights.values())
+    assert bias["labels"][0]["speed"][0][2] == pytest.approx(share)

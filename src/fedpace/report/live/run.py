@@ -37,6 +37,7 @@ class FollowedRun:
         self.tally = Tally()
         self.tables: JournalTables | None = JournalTables(None)
         self.weights: ClientWeights | None = None
+        self._data: ClientData | None = None
         self.tested: ClientsEvaluated | None = None
 
     @property
@@ -113,7 +114,8 @@ class FollowedRun:
         """Whose data counts so far; None where nothing is there yet."""
         if self.weights is None:
             return None
-        return bias_with_data(self.weights, ClientData.read(self.folder))
+        self._data = self._data or ClientData.read(self.folder)  # it does not change
+        return bias_with_data(self.weights, self._data)
 
     def summary(self) -> Summary | None:
         """The summary so far; None where nothing is there yet."""

@@ -123,9 +123,10 @@ class RunWorkers:
             except (EOFError, OSError):
                 worker.process.join(5)
                 found = {"error": f"its process ended with {worker.process.exitcode}"}
+            worker.order = None
+            if "error" in found:  # a GPU's context may be broken for good, and with it all that follow
                 _end(worker)
                 self._workers[self._workers.index(worker)] = self._start()
-            worker.order = None
             yield order, found | {"seconds": round(spent, 1)}
 
     def _start(self) -> RunWorker:

@@ -348,6 +348,55 @@ def test_nothing_is_computed_of_samples_that_fill_up_batches(kernels, model):
         kernels.calls["counted"] = 0
 
 
+def row(norm):
+    return nn.Sequential(
+        *(nn.Conv2d(1, 6, 3), norm(), nn.ReLU(), nn.Conv2d(6, 6, 3), norm(), nn.ReLU(inplace=True)),
+        *(nn.Conv2d(6, 6, 1), norm(), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)),
+    )
+
+
+@pytest.mark.parametrize(
+    "norm", [lambda: nn.GroupNorm(2, 6, eps=0.1), lambda: nn.BatchNorm2d(6, eps=0.1)]
+)
+def test_a_relu_behind_a_norm_is_made_part_of_it(kernels, norm):
+    trainer = trainer_of(replace(images(), model=lambda: row(norm)), lr=0.02)
+    kinds = [type(one) for one in trainer.body(None).model]
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    calls = kernels.calls
+    if type(norm()) is nn.GroupNorm:
+        assert 3 * calls["relu"] == 2 * calls["normalise"] > 0
+    else:
+        assert 3 * calls["batches, relu"] == 2 * calls["batches"] > 0
+    assert [type(one) for one in trainer.body(None).model] == kinds
+    expected = SerialExecutor(trainer).train(work)
+    found = [replace(one, buffers=other.buffers) for one, other in zip(found, expected, strict=True)]
+    assert 0 < distance(found, expected) < 1e-4
+
+
+class Picked(nn.Module):
+    """A row of which modules are called one by one, and one of them twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.row = nn.Sequential(nn.Conv2d(1, 6, 3), nn.GroupNorm(2, 6), nn.ReLU(), nn.Conv2d(6, 6, 3))
+        self.twice = nn.Sequential(nn.GroupNorm(2, 6), nn.ReLU())
+        self.head = nn.Linear(24, 3)
+
+    def forward(self, x):
+        x = self.row[1](self.row[0](x))
+        x = self.row[3](self.row[2](x) + x)
+        return self.head((self.twice(x) + self.twice[0](x)).flatten(1))
+
+
+def test_a_norm_whose_outputs_others_use_has_no_relu(kernels):
+    trainer = trainer_of(replace(images(), model=Picked), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    assert kernels.calls["normalise"] > 0 == kernels.calls["relu"]
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
 @pytest.mark.parametrize("model", [None, Strided])
 def test_updates_are_those_of_training_one_by_one(kernels, model):
     made = images() if model is None else replace(images(), model=model)

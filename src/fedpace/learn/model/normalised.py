@@ -1,8 +1,14 @@
 """Normalisations that go on with ReLU."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, group_norm, relu
 from torch.overrides import handle_torch_function, has_torch_function
+
+from fedpace.learn.model.calls import ModuleCalls
 
 
 def group_norm_relu(
@@ -80,3 +86,48 @@ class BatchNormReLU(nn.BatchNorm2d):
             self.eps,
             more,
         )
+
+
+_WITH_RELU: dict[type[nn.Module], type[nn.Module]] = {
+    nn.GroupNorm: GroupNormReLU,
+    nn.BatchNorm2d: BatchNormReLU,
+}
+
+NormAndReLU = tuple[nn.Module, nn.Module]
+"""A normalisation, and the ReLU that comes behind it."""
+
+
+def norms_before_relu(model: nn.Module, calls: Mapping[str, ModuleCalls]) -> list[NormAndReLU]:
+    """Normalisations of a model's rows (nn.Sequential) that nothing but a ReLU follows.
+
+    calls: of the model's modules in a forward pass; both are called once, by their row.
+    """
+    found: list[NormAndReLU] = []
+    for name, row in model.named_modules():
+        if type(row) is not nn.Sequential:
+            continue
+        children = [(f"{name}.{at}" if name else at, one) for at, one in row.named_children()]
+        for (before, norm), (behind, after) in pairwise(children):
+            if type(norm) not in _WITH_RELU or type(after) is not nn.ReLU:
+                continue
+            first, second = calls.get(before), calls.get(behind)
+            if first is None or second is None or first.callers | second.callers != {name}:
+                continue
+            if second.starts == (first.end + 1,) and len(first.starts) == 1:
+                found.append((norm, after))
+    return found
+
+
+@contextmanager
+def relu_within(pairs: Sequence[NormAndReLU]) -> Iterator[None]:
+    """While entered, normalisations go on with the ReLU behind them, which does nothing."""
+    usual = [(norm, type(norm)) for norm, _ in pairs]
+    for norm, after in pairs:
+        norm.__class__, after.__class__ = _WITH_RELU[type(norm)], nn.Identity
+    try:
+        yield
+    finally:
+        for norm, kind in usual:
+            norm.__class__ = kind
+        for _, after in pairs:
+            after.__class__ = nn.ReLU

@@ -19,6 +19,7 @@ from fedpace.learn.many.stacks.operators.mode import StackOperators
 from fedpace.learn.many.stacks.shared_gradients import share_gradients
 from fedpace.learn.many.stacks.stack import StackBatch
 from fedpace.learn.model.layers import BoundModel
+from fedpace.learn.model.normalised import norms_before_relu, relu_within
 from fedpace.learn.settings import TrainSettings
 from fedpace.learn.train.optimiser import client_optimiser
 from fedpace.learn.train.steps import Loss, ModelPart
@@ -62,6 +63,7 @@ class VmapGradients:
         self._aliases = _aliases(bound.model)
         self._names = [name for layer in bound.layout.layers for name in layer.params]
         self._norms = batch_norms(bound.model, bound.layout)
+        self._pairs = norms_before_relu(bound.model, bound.layout.calls) if kernels else []
 
     def __call__(
         self, part: ModelPart, params: list[Tensor], buffers: Mapping[str, Tensor], batch: StackBatch
@@ -78,7 +80,7 @@ class VmapGradients:
         if self._kernels and SKIP_FILLED and batch.real is not None:
             counts = SampleCounts(batch.real.sum(1, dtype=torch.int32), batch.samples)
         kernels = StackKernels(counts) if self._kernels else nullcontext()
-        with lone, kernels, StackOperators() as operators:
+        with lone, kernels, relu_within(self._pairs), StackOperators() as operators:
             value = partial(self._value, operators)
             values = vmap(value)(tensors, batch.inputs, batch.targets, given)
         if not values.requires_grad:

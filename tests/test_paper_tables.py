@@ -283,6 +283,7 @@ def test_every_policy_of_a_table_has_the_same_grid(name):
             counts = {label: len(scene.cells_of(label)) for label in labels}
             assert len(set(counts.values())) == 1, counts
     assert not set(table.seeds) & set(table.choose_seeds)
+    table.check()
 
 
 def test_wrong_tables_are_refused():
@@ -294,6 +295,8 @@ def test_wrong_tables_are_refused():
         read_table("nowhere")
     with pytest.raises(ConfigError, match=r"unknown key 'paper\.titel'"):
         made(**{"paper.titel": "x"})
+    with pytest.raises(ConfigError, match=r"timelyfl-lr=0\.1: n is 7, but 6 clients"):
+        made(**{"policies.timelyfl.n": 7}).check()
     with pytest.raises(ConfigError, match="it must have each of"):
         made(**{"paper.studies": {"a": ["timelyfl"]}})
 

@@ -79,6 +79,7 @@ def main(given_arguments: list[str] | None = None) -> None:
     if not given.show and given.seeds != 0:
         from fedpace.runs.comparison.compare import check_executor, jobs_at_once
 
+        table.check()
         check_executor("processes", given.device)
         jobs = jobs_at_once(given.jobs, given.device, 1000)
         extract = partial(entry_of, metric=table.config.compare.metric)

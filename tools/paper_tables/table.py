@@ -28,6 +28,7 @@ from run_workers import RunOrder, Settings
 from fedpace.core.errors import ConfigError
 from fedpace.report.sweep.choice import Criterion
 from fedpace.runs import config as configs
+from fedpace.runs.comparison.compare import check_policy
 from fedpace.runs.comparison.grid import GridCell, grid_cells
 from fedpace.runs.config import Config
 
@@ -83,6 +84,13 @@ class Scene:
     def key(self, label: str) -> str:
         """Where results of a setting stand."""
         return f"{self.name}: {label}" if self.name else label
+
+    def check(self, label: str) -> None:
+        """ConfigError for a setting that is wrong here."""
+        try:
+            check_policy(self._expanded[0], label)
+        except ConfigError as error:
+            raise ConfigError(f"{self.key(label)}: {error}") from None
 
     def _plan(self, label: str) -> tuple[float | None, Settings]:
         """The hours of a setting, and the settings of its policy with all defaults."""
@@ -174,6 +182,12 @@ class PaperTable:
         """A run of the choice."""
         race = seed == self.choose_seeds[0] and scene.criterion.by == "time"
         return scene.order(label, seed, scene.criterion.targets, race, self.choose_share)
+
+    def check(self) -> None:
+        """ConfigError for settings of a policy that are wrong in a scene, before anything runs."""
+        for scene in self.scenes:
+            for label in scene.cells:
+                scene.check(label)
 
     def choosing_scene(self, scene: Scene) -> Scene:
         """The scene whose choice holds in this one."""

@@ -53,9 +53,9 @@ PARTITIONS: tuple[Settings, ...] = (
 )
 
 
-def draw_settings() -> dict[str, Settings]:
+def draw_settings(seed: int = DRAWN_BY) -> dict[str, Settings]:
     """The settings by their names: configs without policies and horizon."""
-    generator = np.random.default_rng(DRAWN_BY)
+    generator = np.random.default_rng(seed)
     found = {}
     for number in range(COUNT):
         clients = int(generator.choice([12, 32, 64]))
@@ -283,13 +283,15 @@ def compared(study: Study, name: str, clients: int, grid: Mapping[str, Settings]
 def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--settings", help="only these, 0,1,2")
+    arguments.add_argument("--drawn-by", type=int, default=DRAWN_BY, help="another draw, to try it")
     arguments.add_argument("--one", help="answer for one setting; for this script itself")
     given = arguments.parse_args()
     if given.one:
         print(json.dumps(answer(json.loads(given.one))))
         return
-    began, study = time.monotonic(), Study(given.results, "advice")
-    settings = draw_settings()
+    name = "advice" if given.drawn_by == DRAWN_BY else f"advice, drawn by {given.drawn_by}"
+    began, study = time.monotonic(), Study(given.results, name)
+    settings = draw_settings(given.drawn_by)
     if given.settings:
         settings = {name: settings[name] for name in given.settings.split(",")}
     grids = {name: grid_of(one["table"]) for name, one in settings.items()}

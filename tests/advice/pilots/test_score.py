@@ -138,3 +138,12 @@ def test_a_candidate_with_an_easy_seed_alone_is_not_put_first_for_it():
     assert list(found) == ["many", "lucky", "more"]
     assert scale.shown(found["many"].mean) == pytest.approx(0.6)
     assert scale.shown(found["lucky"].mean) == pytest.approx(0.55)
+
+
+def test_a_level_that_is_missed_counts_the_more_the_farther_it_is_away():
+    curves = {"near": (0.3, 0.55), "far": (0.2, 0.3), "none": (0.1, 0.1), "a": (0.6,), "b": (0.6,)}
+    pilots = {label: {0: run(0.1, *values)} for label, values in curves.items()}
+    scale = find_scale(TIME, ACCURACY, pilots, 20.0)
+    found = score_pilots(scale, pilots, final=True)
+    assert list(found)[2:] == ["near", "far", "none"]
+    assert scale.shown(found["near"].mean) == pytest.approx(20 * 1.3 / 0.81, rel=0.01)

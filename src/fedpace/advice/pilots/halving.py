@@ -14,6 +14,8 @@ FIRST_HALF = 0.5
 """Share of the time for all rungs before the last."""
 SEEDS = 3
 """Seeds of the last rung, where there is time."""
+LONGER = 1.05
+"""Ratio of lengths from which on a rung is worth its start."""
 MOST_SEEDS = 6
 """Seeds of candidates that are still not told apart, where there is time."""
 
@@ -113,7 +115,9 @@ def next_rung(
         share = 1 / (rungs_before_last(len(labels)) + 1 / FIRST_HALF - 1 + 1e-9)
         hours = longest(labels, costs, done_hours, rung.seeds, core_s * min(share, FIRST_HALF))
         hours = min(hours, horizon_hours)
-        return Rung(labels, rung.seeds, max(hours, rung.hours)) if hours > 0 else None
+        if hours > LONGER * rung.hours:
+            return Rung(labels, rung.seeds, hours)
+        labels = labels[:LAST]  # there is no time for more of them
     for seeds in range(SEEDS, rung.seeds - 1, -1):
         hours = min(longest(labels, costs, done_hours, seeds, core_s), horizon_hours)
         if hours >= (0.999 * horizon_hours if seeds > 2 else rung.hours):
@@ -144,7 +148,7 @@ def one_more_seed(
 
 def _if_more(new: Rung, old: Rung) -> Rung | None:
     """A rung that is more than the one before it."""
-    more = new.seeds > old.seeds or new.hours > 1.02 * old.hours
+    more = new.seeds > old.seeds or new.hours > LONGER * old.hours
     return new if more else None
 
 

@@ -282,10 +282,13 @@ class Race:
         return [labels[0], *(tied or labels[1 : 1 + (rung.seeds < 2)])]
 
     def _more_even(self, order: Sequence[str]) -> str | None:
-        """The candidate that counts data most evenly, where it is clearly more even than the first."""
+        """The candidate that counts data most evenly, where it is clearly more even than the first.
+
+        One of the worst quarter is not worth it: it may not have made its first model yet.
+        """
         evenness = {
             label: found.evenness
-            for label in order
+            for label in order[: -(-3 * len(order) // 4)]
             if (found := self._timed[label].measures) is not None
         }
         if order[0] not in evenness:

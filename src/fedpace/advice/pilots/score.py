@@ -24,8 +24,9 @@ ASSUMED_VALUE_SPREAD = 0.1
 """The same of a value, as a share of all that was learned."""
 LEVELS = (0.7, 0.8, 0.9, 1.0)
 """Parts of the way from an untrained model to the level that is aimed at, where runs are compared."""
-MISSED = 1.5
-"""A level that is missed counts as this many times the length of the run."""
+MISSED, LEAST_WAY = 1.3, 0.1
+"""A level that is missed counts as so many times the length of the run, over the square of the part of
+the way that was made, a tenth at least: the last steps of learning take longest."""
 LAST_PART = 0.15
 """Part of a run whose tests are averaged for a value: one test of skewed data says little."""
 
@@ -91,7 +92,9 @@ class PilotScale:
         if found is not None:
             return math.log(max(found, 1e-9)), True
         spent = track[-1][0] if track else 1.0
-        return math.log(max(MISSED * spent, 1e-9)), False
+        best = self.info.best(value for _, value in track)
+        way = 0.0 if best is None or level == self.start else (best - self.start) / (level - self.start)
+        return math.log(max(MISSED * spent / max(way, LEAST_WAY) ** 2, 1e-9)), False
 
     def _track(self, run: Summary) -> Track:
         """(what was spent, metric) of the tests up to the time of the comparison."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from run_workers import RunOrder
 
-from fedpace import simulate
+from fedpace import ConfigError, simulate
 from paper_tables.table import PaperTable
 from runs import Study
 
@@ -31,7 +31,11 @@ def estimate(
         for policy in policies if any(place in scene.name for place in places) else ():
             labels = scene.cells_of(policy)
             config = scene.order(labels[0], table.seeds[0], ()).config | {"timing_only": True}
-            counted = simulate(config, progress=False).summary
+            try:
+                counted = simulate(config, progress=False).summary
+            except ConfigError as error:
+                yield f"{scene.key(policy)}: not counted: {error}"
+                continue
             each, keys = sum(counted.samples.values()), {scene.key(label) for label in labels}
             left = [seed for key, seed in missing if key in keys]
             total += each * sum(1 if seed in table.seeds else table.choose_share for seed in left)

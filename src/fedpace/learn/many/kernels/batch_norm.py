@@ -18,6 +18,10 @@ _HELD = 32_768
 _BLOCK = 4096
 """Numbers at a time of a channel that is larger."""
 
+_BLOCK_BACK = 8192
+"""Going back, where two to three images are read twice: so many that few programs run at a time, whose
+channels the cache of a GPU has room for."""
+
 
 @triton.jit
 def _block(
@@ -132,12 +136,24 @@ def _normalise(
 
 
 @triton.jit
-def _read(x, y, slopes, at, here, mean, scaled, shift, RELU: tl.constexpr, MORE: tl.constexpr):
-    values = tl.load(x + at, mask=here, other=0.0).to(tl.float32) - mean
-    slope = tl.load(slopes + at, mask=here, other=0.0).to(tl.float32)
+def _read(
+    x,
+    y,
+    slopes,
+    at,
+    here,
+    mean,
+    scaled,
+    shift,
+    RELU: tl.constexpr,
+    MORE: tl.constexpr,
+    AGAIN: tl.constexpr,
+):
+    values = tl.load(x + at, mask=here, other=0.0, eviction_policy=AGAIN).to(tl.float32) - mean
+    slope = tl.load(slopes + at, mask=here, other=0.0, eviction_policy=AGAIN).to(tl.float32)
     if RELU:
         if MORE:
-            given = tl.load(y + at, mask=here, other=0.0).to(tl.float32)
+            given = tl.load(y + at, mask=here, other=0.0, eviction_policy=AGAIN).to(tl.float32)
         else:  # computed as before, rather than read
             given = values * scaled + shift
         slope = tl.where(given <= 0, 0.0, slope)
@@ -163,14 +179,17 @@ def _write(
     MORE: tl.constexpr,
 ):
     if MORE:
-        tl.store(of_more + at, slope.to(of_more.dtype.element_ty), mask=here)
+        tl.store(
+            of_more + at, slope.to(of_more.dtype.element_ty), mask=here, eviction_policy="evict_first"
+        )
     if TRAINING:
         apart = lift + values * lean
         if REAL:
             counts = tl.load(real + s, mask=s < samples, other=0.0)[:, None]
             apart = tl.where(counts > 0, apart, 0.0)
         slope -= apart
-    tl.store(of_x + at, (slope * scaled).to(of_x.dtype.element_ty), mask=here)
+    found = (slope * scaled).to(of_x.dtype.element_ty)
+    tl.store(of_x + at, found, mask=here, eviction_policy="evict_first")
 
 
 @triton.jit(do_not_specialize=["samples"])
@@ -195,6 +214,8 @@ def _slopes_of(
     REAL: tl.constexpr,
     RELU: tl.constexpr,
     MORE: tl.constexpr,
+    AGAIN: tl.constexpr,
+    DONE: tl.constexpr,
     STEPS: tl.constexpr,
     SPANS: tl.constexpr,
     BLOCK_S: tl.constexpr,
@@ -212,11 +233,11 @@ def _slopes_of(
     mean, scale = tl.load(means + number), tl.load(scales + number)
     scaled, shift = scale * tl.load(factors + number), tl.load(shifts + number)
     s, at, here = _block(0, samples, CHANNELS, PLACES, SPANS, BLOCK_S, BLOCK_P)
-    values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE)
+    values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE, AGAIN)
     level, tilt = slope, slope * values
     for step in range(1, STEPS):
         _, to, there = _block(step, samples, CHANNELS, PLACES, SPANS, BLOCK_S, BLOCK_P)
-        other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE)
+        other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE, AGAIN)
         level += slant
         tilt += slant * other
     of_shift, of_factor = tl.sum(level), tl.sum(tilt) * scale
@@ -228,13 +249,13 @@ def _slopes_of(
         lift, lean = share * of_shift, share * of_factor * scale
     for step in range(1, STEPS):  # last blocks first: they may still be in the cache
         t, to, there = _block(STEPS - step, samples, CHANNELS, PLACES, SPANS, BLOCK_S, BLOCK_P)
-        other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE)
+        other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE, DONE)
         _write(
             of_x, of_more, real, samples, t, to, there, other, slant, scaled, lift, lean,
             TRAINING, REAL, MORE,
         )  # fmt: skip
     if STEPS > 1:  # not kept: it would take registers from the blocks in between
-        values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE)
+        values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE, DONE)
     _write(
         of_x, of_more, real, samples, s, at, here, values, slope, scaled, lift, lean,
         TRAINING, REAL, MORE,
@@ -315,6 +336,8 @@ def slopes_of(
     found = torch.empty_like(x)
     of_factors, of_shifts = torch.empty_like(means), torch.empty_like(means)
     of_more = None if more is None else torch.empty(x.shape, dtype=more, device=x.device)
+    blocks = _blocks(x, _HELD // 4, _BLOCK_BACK)
+    twice = blocks["STEPS"] > 1
     _slopes_of[channels, clients](
         x,
         factors,
@@ -334,17 +357,20 @@ def slopes_of(
         REAL=real is not None,
         RELU=relu,
         MORE=more is not None,
-        **_blocks(x, _HELD // 4),
+        # What is read again is kept in the cache, if it has room for what programs read at a time.
+        AGAIN="evict_last" if twice else "",
+        DONE="evict_first" if twice else "",
+        **blocks,
     )
     return found, of_factors, of_shifts, of_more
 
 
-def _blocks(x: Tensor, most: int) -> dict[str, Any]:
+def _blocks(x: Tensor, most: int, block: int = _BLOCK) -> dict[str, Any]:
     samples, channels, places = x.shape[1:]
     wide, high = triton.next_power_of_2(places), triton.next_power_of_2(samples)
     if wide * high > most:
-        wide = min(wide, _BLOCK)
-        high = min(high, _BLOCK // wide)
+        wide = min(wide, block)
+        high = min(high, block // wide)
     spans = triton.cdiv(places, wide)
     return {
         "CHANNELS": channels,

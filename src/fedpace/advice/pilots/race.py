@@ -40,6 +40,8 @@ LEAST_TESTS = 5
 """Tests that a pilot has at least."""
 FIRST_LOOK = 0.04
 """Share of the time for which each of three candidates is measured first."""
+EARLY = 1.3
+"""How much longer than with its other seeds a candidate is expected to take at most."""
 MORE_EVEN = 0.05
 """Evenness by which a candidate is better than the first, so that it is kept for its bias alone."""
 
@@ -300,8 +302,20 @@ class Race:
         core_s = self._jobs * max(carrier.ends_at - monotonic(), 0.0) * 0.95
         done = self._done_hours(carrier, kept, MOST_SEEDS)
         if rung.hours >= 0.999 * self._horizon:
-            return one_more_seed(rung, kept, self._state.costs, done, core_s)
+            return one_more_seed(rung, kept, self._seed_costs(carrier, rung, kept), done, core_s)
         return next_rung(rung, kept, self._state.costs, done, self._horizon, core_s)
+
+    def _seed_costs(
+        self, carrier: PilotCarrier, rung: Rung, labels: Sequence[str]
+    ) -> dict[str, PilotCost]:
+        """Costs of another seed: candidates that come to the target early end early with it, too."""
+        found: dict[str, PilotCost] = {}
+        for label, by_seed in self._pilots(carrier, labels, rung.seeds).items():
+            cost = self._state.costs[label]
+            ends = [run.end_s / 3600 if _is_done(run) else rung.hours for run in by_seed.values()]
+            share = min(EARLY * max(ends, default=rung.hours) / rung.hours, 1.0)
+            found[label] = PilotCost(cost.setup_s, share * cost.hour_s)
+        return found
 
     def _outcome(self, carrier: PilotCarrier, why: str) -> RaceOutcome:
         if why or not self._state.rungs:

@@ -6,6 +6,8 @@ import tomllib
 import pytest
 
 import fedpace
+from fedpace.advice.pilots.costs import guess_costs
+from fedpace.advice.pilots.halving import PilotCost
 from fedpace.advice.pilots.race import Race
 from fedpace.advice.pilots.state import RaceState
 from fedpace.core.errors import ConfigError
@@ -82,6 +84,26 @@ def test_a_folder_is_not_written_over_unless_it_is_asked_for(raced, table):
     _, out = raced
     with pytest.raises(ConfigError, match="holds advice already"):
         fedpace.advise(table, policies=FEW, within="5s", out=out)
+
+
+def test_pilots_of_another_aim_or_of_other_candidates_are_not_gone_on_with(raced, table):
+    _, out = raced
+    options = {"within": "2m", "out": out, "jobs": 1, "resume": True, "progress": False}
+    with pytest.raises(ConfigError, match=r"another aim, least time to the main metric 0\.3"):
+        fedpace.advise(table, policies=FEW, target=0.4, **options)
+    with pytest.raises(ConfigError, match="of other candidates"):
+        fedpace.advise(table, policies=["salf"], **options)
+
+
+def test_costs_of_others_follow_from_the_samples_that_they_train(raced):
+    found, _ = raced
+    timed = {one.label: one for one in found.timed if one.measures is not None}
+    order = sorted(timed, key=lambda label: timed[label].measures.samples_an_hour)
+    low, high = order[0], order[-1]
+    costs = guess_costs({low: PilotCost(3.0, 10.0), high: PilotCost(1.0, 30.0)}, timed)
+    assert costs[low] == PilotCost(1.0, 10.0)
+    assert all(10.0 <= costs[label].hour_s <= 30.0 for label in order)
+    assert set(costs) == set(timed)
 
 
 def test_too_little_time_is_told_with_what_timings_say(table):

@@ -7,6 +7,7 @@ from time import monotonic
 
 from fedpace.advice.aims import Aim, say_seconds
 from fedpace.advice.pilots.carrying import TESTS, PilotCarrier, pilot_config
+from fedpace.advice.pilots.costs import guess_costs
 from fedpace.advice.pilots.halving import (
     MOST_SEEDS,
     PilotCost,
@@ -96,6 +97,7 @@ class Race:
         self._jobs = jobs_at_once(jobs, device, max(len(self._timed), 2))
         self._config = pilot_config(config, [one.candidate for one in candidates], aim)
         self._state = RaceState.read(folder)
+        self._state.check(aim, list(self._timed))
         self._diverged: list[str] = []
 
     def run(self) -> RaceOutcome:
@@ -171,26 +173,10 @@ class Race:
         self._note_costs(carrier, found, {})
         if not self._state.costs:
             return None
-        self._guess_costs()
+        self._state.costs = guess_costs(self._state.costs, self._timed)
         left = [label for label in self._timed if label not in carrier.failed]
         core_s = self._jobs * max(carrier.ends_at - monotonic(), 0.0)
         return first_rung(left, self._state.costs, self._least, self._horizon, core_s)
-
-    def _guess_costs(self) -> None:
-        """Costs of candidates that were not looked at: by the samples that they train an hour."""
-        costs = self._state.costs
-        points = []
-        for label, cost in costs.items():
-            measures = self._timed[label].measures
-            points.append((measures.samples_an_hour if measures else 0.0, cost.hour_s))
-        points.sort()
-        (low, low_s), (high, high_s) = points[0], points[-1]
-        slope = max((high_s - low_s) / (high - low), 0.0) if high > low else 0.0
-        setup_s = min(cost.setup_s for cost in costs.values())
-        for label, one in self._timed.items():
-            samples = one.measures.samples_an_hour if one.measures else high
-            guess = max(low_s + slope * (samples - low), 0.1 * low_s, 1e-6)
-            costs[label] = PilotCost(setup_s, costs[label].hour_s if label in costs else guess)
 
     def _note_costs(
         self,

@@ -1,11 +1,14 @@
 """How far a race is, on disk."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedpace.advice.aims import Aim
 from fedpace.advice.pilots.halving import PilotCost, Rung
+from fedpace.core.errors import ConfigError
 from fedpace.core.host import write_whole
 
 RACE = "race.json"
@@ -18,6 +21,7 @@ class RaceState:
     spent_s: float = 0.0
     rungs: list[dict[str, Any]] = field(default_factory=list)
     costs: dict[str, PilotCost] = field(default_factory=dict)
+    aim: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> "RaceState":
@@ -27,7 +31,23 @@ class RaceState:
             return cls()
         told = json.loads(path.read_text())
         costs = {label: PilotCost(**one) for label, one in told["costs"].items()}
-        return cls(told["spent_s"], told["rungs"], costs)
+        return cls(told["spent_s"], told["rungs"], costs, told["aim"])
+
+    def check(self, aim: Aim, labels: Sequence[str]) -> None:
+        """Note what the race is for; ConfigError where it was begun for another aim or candidates."""
+        if self.aim and self.aim != asdict(aim):
+            before = Aim(**self.aim).words()
+            raise ConfigError(
+                f"the pilots that are there are for another aim, {before}; use overwrite=True or "
+                "another folder"
+            )
+        unknown = [one for rung in self.rungs for one in rung["labels"] if one not in labels]
+        if unknown:
+            raise ConfigError(
+                f"the pilots that are there are of other candidates, such as {unknown[0]}; go on with "
+                "the same policies, use overwrite=True or another folder"
+            )
+        self.aim = asdict(aim)
 
     def write(self, folder: Path) -> None:
         """Write it into a folder."""

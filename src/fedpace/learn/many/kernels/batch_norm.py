@@ -147,13 +147,13 @@ def _read(
     shift,
     RELU: tl.constexpr,
     MORE: tl.constexpr,
-    AGAIN: tl.constexpr,
+    DONE: tl.constexpr,
 ):
-    values = tl.load(x + at, mask=here, other=0.0, eviction_policy=AGAIN).to(tl.float32) - mean
-    slope = tl.load(slopes + at, mask=here, other=0.0, eviction_policy=AGAIN).to(tl.float32)
+    values = tl.load(x + at, mask=here, other=0.0, eviction_policy=DONE).to(tl.float32) - mean
+    slope = tl.load(slopes + at, mask=here, other=0.0, eviction_policy=DONE).to(tl.float32)
     if RELU:
         if MORE:
-            given = tl.load(y + at, mask=here, other=0.0, eviction_policy=AGAIN).to(tl.float32)
+            given = tl.load(y + at, mask=here, other=0.0, eviction_policy=DONE).to(tl.float32)
         else:  # computed as before, rather than read
             given = values * scaled + shift
         slope = tl.where(given <= 0, 0.0, slope)
@@ -177,11 +177,10 @@ def _write(
     TRAINING: tl.constexpr,
     REAL: tl.constexpr,
     MORE: tl.constexpr,
+    DONE: tl.constexpr,
 ):
     if MORE:
-        tl.store(
-            of_more + at, slope.to(of_more.dtype.element_ty), mask=here, eviction_policy="evict_first"
-        )
+        tl.store(of_more + at, slope.to(of_more.dtype.element_ty), mask=here, eviction_policy=DONE)
     if TRAINING:
         apart = lift + values * lean
         if REAL:
@@ -189,7 +188,7 @@ def _write(
             apart = tl.where(counts > 0, apart, 0.0)
         slope -= apart
     found = (slope * scaled).to(of_x.dtype.element_ty)
-    tl.store(of_x + at, found, mask=here, eviction_policy="evict_first")
+    tl.store(of_x + at, found, mask=here, eviction_policy=DONE)
 
 
 @triton.jit(do_not_specialize=["samples"])
@@ -214,7 +213,6 @@ def _slopes_of(
     REAL: tl.constexpr,
     RELU: tl.constexpr,
     MORE: tl.constexpr,
-    AGAIN: tl.constexpr,
     DONE: tl.constexpr,
     STEPS: tl.constexpr,
     SPANS: tl.constexpr,
@@ -233,11 +231,11 @@ def _slopes_of(
     mean, scale = tl.load(means + number), tl.load(scales + number)
     scaled, shift = scale * tl.load(factors + number), tl.load(shifts + number)
     s, at, here = _block(0, samples, CHANNELS, PLACES, SPANS, BLOCK_S, BLOCK_P)
-    values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE, AGAIN)
+    values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE, "")
     level, tilt = slope, slope * values
     for step in range(1, STEPS):
         _, to, there = _block(step, samples, CHANNELS, PLACES, SPANS, BLOCK_S, BLOCK_P)
-        other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE, AGAIN)
+        other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE, "")
         level += slant
         tilt += slant * other
     of_shift, of_factor = tl.sum(level), tl.sum(tilt) * scale
@@ -252,13 +250,13 @@ def _slopes_of(
         other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE, DONE)
         _write(
             of_x, of_more, real, samples, t, to, there, other, slant, scaled, lift, lean,
-            TRAINING, REAL, MORE,
+            TRAINING, REAL, MORE, DONE,
         )  # fmt: skip
     if STEPS > 1:  # not kept: it would take registers from the blocks in between
         values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE, DONE)
     _write(
         of_x, of_more, real, samples, s, at, here, values, slope, scaled, lift, lean,
-        TRAINING, REAL, MORE,
+        TRAINING, REAL, MORE, DONE,
     )  # fmt: skip
 
 
@@ -357,8 +355,7 @@ def slopes_of(
         REAL=real is not None,
         RELU=relu,
         MORE=more is not None,
-        # What is read again is kept in the cache, if it has room for what programs read at a time.
-        AGAIN="evict_last" if twice else "",
+        # What is read for the last time, and what is written, leaves the cache to what is read again.
         DONE="evict_first" if twice else "",
         **blocks,
     )

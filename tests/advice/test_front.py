@@ -2,12 +2,15 @@
 
 import json
 import tomllib
+from dataclasses import replace
 
 import pytest
 
 import fedpace
-from fedpace.advice.aims import find_aim, parse_within
+from fedpace.advice.aims import Aim, find_aim, parse_within
+from fedpace.advice.outcome import RankedCandidate
 from fedpace.core.errors import ConfigError
+from fedpace.core.evaluation.metric import ACCURACY
 from fedpace.runs import config as configs
 from tests.advice.timing.test_screen import CONFIG
 
@@ -98,3 +101,15 @@ def test_real_times_are_read(text, seconds):
     assert parse_within(text) == seconds
     with pytest.raises(ConfigError, match="give a real time"):
         parse_within(text + "x")
+
+
+def test_scores_are_told_with_seeds_that_missed_the_target():
+    found = fedpace.advise(CONFIG, policies=["sync"], within=0, jobs=1)
+    aim = Aim("time", target=0.5, horizon_s=1800.0)
+    label = found.best
+    some = RankedCandidate(label, "first", 60.0, 50.0, 72.0, (60.0, 60.0), 1, 1800.0, 0.6)
+    none = RankedCandidate(label, "worse", 90.0, 50.0, 99.0, (90.0,), 0, 1800.0, 0.2)
+    told = replace(found, aim=aim, metrics=(ACCURACY,), ranking=(some, none), level=0.5)
+    lines = str(told).splitlines()
+    assert any(line.endswith("60 s (50 s to 72 s), 2 seeds, of which 1 came there") for line in lines)
+    assert any(line.endswith(": has not come to accuracy 50.0%") for line in lines)

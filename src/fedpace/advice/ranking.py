@@ -120,11 +120,11 @@ def _level(
     good = max if scale.info.higher_is_better else min
     label = good(bests, key=lambda one: bests[one])
     reached = sum(scale.info.reaches(best, aim.target) for best in bests.values())
-    who = "no pilot" if not reached else "only one pilot"
+    who = "no candidate" if not reached else "only one candidate"
     return [
-        f"{who} came to {scale.info.name} {scale.info.target(aim.target)}; the best, {label}, came to "
-        f"{scale.info.number(bests[label])}, so candidates are ranked by what they need to "
-        f"{scale.info.number(scale.level)}"
+        f"{who} came to {scale.info.name} {scale.info.target(aim.target)} with all its seeds; the "
+        f"best, {label}, came to {scale.info.number(bests[label])}, so candidates are ranked by what "
+        f"they need to {scale.info.number(scale.level)}"
     ]
 
 

@@ -130,6 +130,8 @@ def _score(advice: Advice, one: RankedCandidate, info: MetricInfo | None) -> str
         low, high = (say_score(advice.aim, end, info) for end in (one.low, one.high))
         text += f" ({low} to {high})"
     seeds = f", {len(one.values)} seed{'s' * (len(one.values) != 1)}"
+    if one.reached is not None and one.reached < len(one.values):
+        seeds += f", of which {one.reached} came there"
     words = {"first": "", "tied": ", not told from the first", "left": ", left early"}
     return text + seeds + words.get(one.place, "")
 

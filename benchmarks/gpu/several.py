@@ -44,7 +44,7 @@ class RandomImages:
         return image_task("random images", settings.model, data)
 
 
-def several(precision: Precision, rounds: str = "20") -> Iterator[Row]:
+def several(precision: Precision, rounds: str = "30") -> Iterator[Row]:
     """Four runs of TimelyFL's setting, each with a seed of its own."""
     settings = timely_settings(precision, rounds)
     what = f"four runs of TimelyFL, CIFAR-10, 128 clients, ResNet-20, {rounds} rounds each"

@@ -158,6 +158,15 @@ def test_who_does_not_answer_is_not_waited_for_longer_than_it_costs_the_others(s
     assert works(late)[2].steps == 13
 
 
+def test_answers_that_come_too_late_for_the_first_beat_put_it_off(stage):
+    on = stage(Cadence, clients=3, k=3, most=1)
+    on.profile(1.0, 0, rates(*QUICK))
+    on.profile(1.0, 1, rates(*MIDDLE))
+    commands = on.profile(50.0, 2, rates(*SLOW))
+    assert of(SetTimer, commands) == [SetTimer(BEAT, pytest.approx(54.1))]
+    assert set(works(commands)) == {0, 1, 2}
+
+
 def test_a_client_that_fits_no_beat_is_let_go_and_asked_again(stage):
     on, commands = begun(stage, speeds=(QUICK, QUICK, (4.0, 500.0)), k=1, most=1)
     assert [one.client for one in of(Cancel, commands)] == [2]

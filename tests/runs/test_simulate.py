@@ -60,8 +60,16 @@ def learned(result):
     return result.accuracy[-1][1]
 
 
-ROUNDS = {"fedasync": 120, "fedat": 60, "fedcompass": 120, "adel": 100, "salf": 100, "dynamic_tau": 50}
-"""Rounds in which a policy has used about as many updates as others in 25."""
+ROUNDS = {
+    "fedasync": 120,
+    "fedat": 60,
+    "fedcompass": 120,
+    "adel": 100,
+    "salf": 100,
+    "dynamic_tau": 50,
+    "cadence": 200,
+}
+"""Rounds in which a policy has used about as many samples as others in 25."""
 STEPS = {
     "fedcompass": {"q_min": 5, "q_max": 25},
     "uniform": {"train": {"steps": 20}},

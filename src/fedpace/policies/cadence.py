@@ -147,9 +147,17 @@ class Cadence(Policy[CadenceSettings]):
 
     def _begin(self, at: float, known: list[int]) -> Iterator[Command]:
         yield CancelTimer(MEET)
-        self._next_at = max(self._met_at + self._period(known), at)
+        period = self._period(known)
+        first = self._met_at + period
+        self._next_at = first if self._in_time(known, at, first) else at + period
         yield SetTimer(BEAT, self._next_at * (1 + TOLERANCE))
         yield from self._assign(known, at)
+
+    def _in_time(self, clients: list[int], at: float, beat: float) -> bool:
+        """Tell if the k fastest of these can send what they have by a beat."""
+        up_s = (self._rates[client].latency_s + self._rates[client].up_s for client in clients)
+        able = sum((at + one) * (1 - TOLERANCE) <= beat for one in up_s)
+        return able >= min(self._k, len(clients))
 
     def _period(self, clients: list[int]) -> float:
         """Seconds from one beat to the next: the k-th fastest's of these."""

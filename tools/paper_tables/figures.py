@@ -26,6 +26,7 @@ def draw(table: PaperTable, runs: Runs, folder: Path) -> list[Path]:
     figure, axes = pyplot.subplots(
         lines, columns, figsize=(4.6 * columns, 3.4 * lines), squeeze=False, layout="constrained"
     )
+    labels = {tuple(row.policy for row in rows if row.runs) for *_, rows in found}
     for axis in axes.flat[len(found) :]:
         axis.set_visible(False)
     for axis, (study, scene, rows) in zip(axes.flat, found, strict=False):
@@ -33,7 +34,7 @@ def draw(table: PaperTable, runs: Runs, folder: Path) -> list[Path]:
         usual = sorted(run["end_s"] for row in shown for run in row.runs.values())
         unit, unit_s = time_unit(usual[len(usual) // 2])
         for number, row in enumerate(shown):
-            colour = f"C{number}"
+            colour = f"C{number}" if len(shown) <= 10 else matplotlib.colormaps["tab20"](number % 20)
             tracks = [
                 (np.array(run["times"]) / unit_s, np.array(run["values"])) for run in row.runs.values()
             ]
@@ -51,7 +52,11 @@ def draw(table: PaperTable, runs: Runs, folder: Path) -> list[Path]:
         axis.set_title(
             ", ".join(text for text in (study, scene.name) if text) or table.title, fontsize=9
         )
-        axis.legend(fontsize=7, frameon=False)
+        if len(labels) > 1:
+            axis.legend(fontsize=7, frameon=False)
+    if len(labels) == 1:  # one for all panels, where it covers no line
+        handles, names = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside right center", fontsize=8, frameon=False)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{table.name}.{ending}" for ending in ("png", "svg")]
     for path in paths:

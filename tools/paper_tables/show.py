@@ -31,6 +31,8 @@ def study_lines(table: PaperTable, study: str, runs: Runs) -> Iterator[str]:
     else:
         yield from column_tables(table, study, there, rows)
         yield from settings_table(table, study, there, rows)
+    if table.ours == table.reference:
+        return  # forms of one policy: each is told relative to it already
     yield from ahead_table(table, study, there, rows)
     if table.columns is None:
         yield from participation_table(table, study, there, rows)

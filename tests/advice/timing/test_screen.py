@@ -7,7 +7,7 @@ import pytest
 
 from fedpace.advice.timing.candidates import RANGES, Candidate, fleet_scale, make_candidates
 from fedpace.advice.timing.ground import find_ground
-from fedpace.advice.timing.measure import TaskTimes, TimedCandidate, TimingLimits, time_candidate
+from fedpace.advice.timing.measure import TaskUse, TimedCandidate, TimingLimits, time_candidate
 from fedpace.advice.timing.screen import promise, time_all, timing_limits, undominated
 from fedpace.core.commands import Aggregate, Cancel, Drop, Train, Work
 from fedpace.core.errors import ConfigError
@@ -103,7 +103,7 @@ def test_seconds_of_tasks_are_told_apart_by_what_became_of_them():
         rates = Rates(1.0, 1, 1.0, 1.0)
         return Arrived(at=at, client=0, task=task, version=0, result=result, up_bytes=1, rates=rates)
 
-    times = TaskTimes(ModelProfile.even(2, 20))
+    times = TaskUse(ModelProfile.even(2, 20))
     for message in (
         work(1), work(2), work(3), work(4),
         arrived(4.0, 1), Aggregate((1,), (1.0,)),  # 4 s that were used

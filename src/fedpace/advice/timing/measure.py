@@ -104,8 +104,8 @@ class TimedCandidate:
         return found | {"timing": self.measures.to_dict()}
 
 
-class TaskTimes:
-    """Counts the seconds of tasks: of those whose updates were used, and of those that were wasted.
+class TaskUse:
+    """Counts seconds of tasks by what became of them: used in a step of the model, or wasted.
 
     work: samples of used updates, each counting as the share of the model that it trained.
     """
@@ -157,7 +157,7 @@ class _Counters:
     """A recorder of everything that is measured, and a watch that ends the run."""
 
     def __init__(self, budget: Budget, model: ModelProfile, limits: TimingLimits) -> None:
-        self.tally, self.weights, self.times = Tally(budget), ClientWeights(model), TaskTimes(model)
+        self.tally, self.weights, self.times = Tally(budget), ClientWeights(model), TaskUse(model)
         self.model, self._limits = model, limits
 
     def write(self, message: Message) -> None:

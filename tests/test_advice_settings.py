@@ -42,7 +42,7 @@ def test_a_grid_has_every_candidate_until_the_target_or_the_horizon(tool):
 
 
 def test_choices_are_judged_by_the_times_of_the_grid(tool, tmp_path):
-    names = ["timelyfl-k=6", "fedbuff-k=6", "sync", "quick"]
+    names = ["timelyfl-k=6", "timelyfl-k=3", "fedbuff-k=6", "sync", "quick"]
     grid = {label: {"stop": {"hours": 1.0}} for label in names}
     study = tool["Study"](tmp_path / "results.json", "advice")
 
@@ -59,18 +59,37 @@ def test_choices_are_judged_by_the_times_of_the_grid(tool, tmp_path):
 
     study.runs |= {
         "0, timelyfl-k=6": runs(100.0, 400.0),  # 200 by the geometric mean
+        "0, timelyfl-k=3": runs(150.0, 150.0),
         "0, fedbuff-k=6": runs(105.0, 105.0),
         "0, sync": runs(None, None),  # 1.5 times the length
         "0, quick": runs(100.0, 100.0),
         "0, advice": {"100": {"choice": "fedbuff-k=6", "verdict": "tied", "cpu_s": 4.0}},
     }
     found = tool["compared"](study, "0", 12, grid)
-    assert (found["best"], found["reached"]) == ("quick", "3/4")
-    assert found["regrets"] == pytest.approx({"advice": 0.05, "TimelyFL": 1.0, "FedBuff": 0.05})
-    assert found["cost"] == pytest.approx(4 / 40)
-    assert found["near"] == 0.5
-    assert found["random"] == pytest.approx((1.0 + 0.05 + 53.0 + 0.0) / 4)
+    assert (found["best"], found["reached"]) == ("quick", "4/5")
+    assert found["regrets"] == pytest.approx(
+        {
+            "advice": 0.05,
+            "always TimelyFL": 1.0,
+            "always TimelyFL, its best k known": 0.5,
+            "always FedBuff": 0.05,
+            "always FedBuff, its best k known": 0.05,
+        }
+    )
+    assert found["cost"] == pytest.approx(4 / 50)
+    assert found["near"] == 0.4
+    assert found["random"] == pytest.approx((1.0 + 0.5 + 0.05 + 53.0 + 0.0) / 5)
     settings = {"0": tool["draw_settings"]()["3"]}
     lines = list(tool["tables"](study, settings, {"0": ({}, grid)}))
-    assert "| advice | 1 of 1 | 5% | 5% | 10% |" in lines
-    assert "| TimelyFL | 0 of 1 | 100% | 100% | 0 |" in lines
+    assert "| advice | 1 of 1 | 5% | 5% | 8% |" in lines
+    assert "| always TimelyFL | 0 of 1 | 100% | 100% | 0 |" in lines
+
+
+def test_the_page_has_what_the_results_say(tool):
+    page = (ROOT / "docs/choosing.md").read_text()
+    study = tool["Study"](ROOT / "docs/measured/advice-settings.json", "advice")
+    settings = tool["draw_settings"]()
+    grids = {name: tool["grid_of"](one["table"]) for name, one in settings.items()}
+    lines = [line for text in tool["tables"](study, settings, grids) for line in text.splitlines()]
+    assert len([line for line in lines if line.startswith("| always")]) == 6
+    assert [line for line in lines if line not in page] == []

@@ -44,6 +44,8 @@ MISSED = 1.5
 NEAR = 1.1
 """A choice is good where it takes no more than so many times the time of the best."""
 CHOICE = "advice"
+ALWAYS = (("TimelyFL", "timelyfl", 0.5), ("FedBuff", "fedbuff", 0.5), ("cadence", "cadence", 0.25))
+"""Policies that somebody may always take, and their default k in clients."""
 FLEETS = ("alike", "two kinds", "lognormal 0.5", "lognormal 1.2", "phones")
 PARTITIONS: tuple[Settings, ...] = (
     {"kind": "iid"},
@@ -200,10 +202,16 @@ def answer(order: Settings) -> Settings:
     }
 
 
-def default_of(policy: str, labels: Mapping[str, Any], clients: int) -> str | None:
-    """The label of a policy with its own defaults, all clients and half of them in a step."""
-    half = f"{policy}-k={max(1, round(clients / 2))}"
-    return half if half in labels else next((one for one in labels if one.startswith(policy)), None)
+def fixed_choices(labels: Mapping[str, float], clients: int) -> dict[str, str]:
+    """What one takes who always takes the same policy: with its default k, or its best of the grid."""
+    found = {}
+    for title, policy, share in ALWAYS:
+        default = f"{policy}-k={max(1, round(share * clients))}"
+        own = [label for label in labels if label.startswith(f"{policy}-k=")]
+        if default in own:
+            found[f"always {title}"] = default
+            found[f"always {title}, its best k known"] = min(own, key=lambda label: labels[label])
+    return found
 
 
 def tables(study: Study, settings: Mapping[str, Settings], grids: Mapping[str, Any]) -> Iterator[str]:
@@ -217,23 +225,24 @@ def tables(study: Study, settings: Mapping[str, Settings], grids: Mapping[str, A
     ]
     if not found:
         return
-    heads = "best of the grid | time | reached | advice | regret | cost | TimelyFL | FedBuff | random"
-    yield f"\n| | {heads} |"
-    yield "|---|---|---:|---:|---|---:|---:|---:|---:|---:|"
+    ways = list(found[0]["regrets"])
+    fixed = [way for way in ways if way != CHOICE and "," not in way]
+    heads = ["", "best of the grid", "time", "reached", CHOICE, "regret", "cost", *fixed, "random"]
+    yield f"\n| {' | '.join(heads)} |"
+    yield "|---|---|---:|---:|---|---:" + "|---:" * (len(fixed) + 2) + "|"
     for one in found:
-        shares = (one["regrets"].get(who) for who in ("advice", "TimelyFL", "FedBuff"))
-        own, *others = ("-" if share is None else f"{100 * share:.0f}%" for share in shares)
+        own, *others = (f"{100 * one['regrets'][way]:.0f}%" for way in (CHOICE, *fixed))
         cells = [one["name"], one["best"], f"{one['time_s']:.3g} s", one["reached"], one["choice"], own]
         cells += [f"{100 * one['cost']:.0f}%", *others, f"{100 * one['random']:.0f}%"]
         yield f"| {' | '.join(cells)} |"
     yield "\n| | within 10% of the best | mean regret | worst regret | cost against the grid's |"
     yield "|---|---:|---:|---:|---:|"
-    for who in ("advice", "TimelyFL", "FedBuff"):
-        regrets = [one["regrets"][who] for one in found if who in one["regrets"]]
+    for way in ways:
+        regrets = [one["regrets"][way] for one in found]
         good = sum(one <= NEAR - 1 + 1e-9 for one in regrets)
-        cost = f"{100 * fmean(one['cost'] for one in found):.0f}%" if who == "advice" else "0"
+        cost = f"{100 * fmean(one['cost'] for one in found):.0f}%" if way == CHOICE else "0"
         mean, worst = 100 * fmean(regrets), 100 * max(regrets)
-        yield f"| {who} | {good} of {len(regrets)} | {mean:.0f}% | {worst:.0f}% | {cost} |"
+        yield f"| {way} | {good} of {len(regrets)} | {mean:.0f}% | {worst:.0f}% | {cost} |"
     near, mean = sum(one["near"] for one in found), 100 * fmean(one["random"] for one in found)
     yield f"| a random choice | {near:.1f} of {len(found)} | {mean:.0f}% | | 0 |"
 
@@ -259,11 +268,7 @@ def compared(study: Study, name: str, clients: int, grid: Mapping[str, Settings]
         return None
     best = min(times, key=lambda label: times[label])
     length_s = 3600 * next(iter(grid.values()))["stop"]["hours"]
-    chosen = {
-        "advice": told["choice"],
-        "TimelyFL": default_of("timelyfl", times, clients),
-        "FedBuff": default_of("fedbuff", times, clients),
-    }
+    chosen = {CHOICE: told["choice"]} | fixed_choices(times, clients)
     mark = "" if told["verdict"] == "clear" else f" ({told['verdict']})"
     return {
         "name": name,
@@ -271,9 +276,7 @@ def compared(study: Study, name: str, clients: int, grid: Mapping[str, Settings]
         "time_s": times[best],
         "reached": f"{sum(one < length_s for one in times.values())}/{len(times)}",
         "choice": f"{told['choice']}{mark}",
-        "regrets": {
-            who: times[label] / times[best] - 1 for who, label in chosen.items() if label in times
-        },
+        "regrets": {way: times[label] / times[best] - 1 for way, label in chosen.items()},
         "cost": told["cpu_s"] / max(grid_seconds(study, name, grid), 1e-9),
         "random": fmean(one / times[best] - 1 for one in times.values()),
         "near": fmean(one <= NEAR * times[best] for one in times.values()),

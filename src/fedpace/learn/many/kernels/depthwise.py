@@ -151,27 +151,34 @@ def _weights_of(
     TOP: tl.constexpr,
     LEFT: tl.constexpr,
     STEPS: tl.constexpr,
-    BLOCK_T: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     client, channel = tl.program_id(1).to(tl.int64), tl.program_id(0)
     x += (client * samples * C + channel) * (H * W)
     slopes += (client * samples * C + channel) * (OH * OW)
     found += (client * C + channel) * (HIGH * WIDE)
-    tap = tl.arange(0, BLOCK_T)
-    down, right = tap // WIDE, tap % WIDE
-    total = tl.zeros((BLOCK_T, BLOCK), tl.float32)
+    totals = (tl.zeros((BLOCK,), tl.float32),) * (HIGH * WIDE)
     for step in range(STEPS):
         m = step * BLOCK + tl.arange(0, BLOCK)
         here = m < samples * (OH * OW)
         sample, place = m // (OH * OW), m % (OH * OW)
         row, column = place // OW * DOWN - TOP, place % OW * RIGHT - LEFT
         slope = tl.load(slopes + sample * (C * OH * OW) + place, mask=here, other=0.0).to(tl.float32)
-        r, q = row[None, :] + down[:, None], column[None, :] + right[:, None]
-        inside = here[None, :] & (tap < HIGH * WIDE)[:, None] & (r >= 0) & (r < H) & (q >= 0) & (q < W)
-        at = (sample * (C * H * W) + row * W + column)[None, :] + (down * W + right)[:, None]
-        total += slope[None, :] * tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(found + tap, tl.sum(total, 1).to(found.dtype.element_ty), mask=tap < HIGH * WIDE)
+        at = sample * (C * H * W) + row * W + column
+        sums = ()
+        for down in tl.static_range(HIGH):
+            inside = here & (row >= -down) & (row < H - down)
+            for right in tl.static_range(WIDE):
+                values = tl.load(
+                    x + at + (down * W + right),
+                    mask=inside & (column >= -right) & (column < W - right),
+                    other=0.0,
+                )
+                one = (totals[down * WIDE + right] + slope * values.to(tl.float32),)
+                sums = sums + one
+        totals = sums
+    for tap in tl.static_range(HIGH * WIDE):
+        tl.store(found + tap, tl.sum(totals[tap]).to(found.dtype.element_ty))
 
 
 def convolve(
@@ -237,9 +244,10 @@ def weights_of(
     """Gradients of the weights, `sides` high and wide, where `slopes` are those of the outputs."""
     clients, samples, channels = x.shape[:3]
     found = x.new_empty((clients, channels, *sides))
-    taps = triton.next_power_of_2(sides[0] * sides[1])
     numbers = samples * slopes.shape[3] * slopes.shape[4]
-    block = min(max(4096 // taps, 32), triton.next_power_of_2(numbers))
+    each = max(min(64 // (sides[0] * sides[1]), 4), 1)  # sums of a thread: for each tap, in registers
+    each = 1 << (each.bit_length() - 1)
+    block = min(128 * each, triton.next_power_of_2(numbers))
     _weights_of[channels, clients](
         x,
         slopes,
@@ -251,9 +259,8 @@ def weights_of(
         *stride,
         *padding,
         STEPS=triton.cdiv(numbers, block),
-        BLOCK_T=taps,
         BLOCK=block,
-        num_warps=min(max(taps * block // 512, 1), 8),
+        num_warps=max(block // (32 * each), 1),
     )
     return found
 

@@ -147,9 +147,10 @@ def _read(
     shift,
     RELU: tl.constexpr,
     MORE: tl.constexpr,
+    X_DONE: tl.constexpr,
     DONE: tl.constexpr,
 ):
-    values = tl.load(x + at, mask=here, other=0.0, eviction_policy=DONE).to(tl.float32) - mean
+    values = tl.load(x + at, mask=here, other=0.0, eviction_policy=X_DONE).to(tl.float32) - mean
     slope = tl.load(slopes + at, mask=here, other=0.0, eviction_policy=DONE).to(tl.float32)
     if RELU:
         if MORE:
@@ -213,7 +214,7 @@ def _slopes_of(
     REAL: tl.constexpr,
     RELU: tl.constexpr,
     MORE: tl.constexpr,
-    DONE: tl.constexpr,
+    KEPT: tl.constexpr,
     STEPS: tl.constexpr,
     SPANS: tl.constexpr,
     BLOCK_S: tl.constexpr,
@@ -230,12 +231,21 @@ def _slopes_of(
     real += client * samples
     mean, scale = tl.load(means + number), tl.load(scales + number)
     scaled, shift = scale * tl.load(factors + number), tl.load(shifts + number)
+    # What is read twice stays in the cache, if it can. Gradients of `more` are those behind ReLU: the
+    # second time these are read, and not what they were made of.
+    LEFT: tl.constexpr = KEPT and STEPS > 1
+    BEFORE: tl.constexpr = "evict_first" if LEFT else ""
+    DONE: tl.constexpr = "evict_first" if STEPS > 1 else ""
     s, at, here = _block(0, samples, CHANNELS, PLACES, SPANS, BLOCK_S, BLOCK_P)
-    values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE, "")
+    values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE, "", BEFORE)
+    if LEFT:
+        tl.store(of_more + at, slope, mask=here)
     level, tilt = slope, slope * values
     for step in range(1, STEPS):
         _, to, there = _block(step, samples, CHANNELS, PLACES, SPANS, BLOCK_S, BLOCK_P)
-        other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE, "")
+        other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE, "", BEFORE)
+        if LEFT:
+            tl.store(of_more + to, slant, mask=there)
         level += slant
         tilt += slant * other
     of_shift, of_factor = tl.sum(level), tl.sum(tilt) * scale
@@ -245,18 +255,25 @@ def _slopes_of(
     if TRAINING:
         share = tl.load(shares + number)
         lift, lean = share * of_shift, share * of_factor * scale
+    if LEFT:
+        tl.debug_barrier()  # other threads may read what was written
+        slopes = of_more
     for step in range(1, STEPS):  # last blocks first: they may still be in the cache
         t, to, there = _block(STEPS - step, samples, CHANNELS, PLACES, SPANS, BLOCK_S, BLOCK_P)
-        other, slant = _read(x, y, slopes, to, there, mean, scaled, shift, RELU, MORE, DONE)
+        other, slant = _read(
+            x, y, slopes, to, there, mean, scaled, shift, RELU and not LEFT, MORE, DONE, DONE
+        )
         _write(
             of_x, of_more, real, samples, t, to, there, other, slant, scaled, lift, lean,
-            TRAINING, REAL, MORE, DONE,
+            TRAINING, REAL, MORE and not LEFT, DONE,
         )  # fmt: skip
     if STEPS > 1:  # not kept: it would take registers from the blocks in between
-        values, slope = _read(x, y, slopes, at, here, mean, scaled, shift, RELU, MORE, DONE)
+        values, slope = _read(
+            x, y, slopes, at, here, mean, scaled, shift, RELU and not LEFT, MORE, DONE, DONE
+        )
     _write(
         of_x, of_more, real, samples, s, at, here, values, slope, scaled, lift, lean,
-        TRAINING, REAL, MORE, DONE,
+        TRAINING, REAL, MORE and not LEFT, DONE,
     )  # fmt: skip
 
 
@@ -334,8 +351,6 @@ def slopes_of(
     found = torch.empty_like(x)
     of_factors, of_shifts = torch.empty_like(means), torch.empty_like(means)
     of_more = None if more is None else torch.empty(x.shape, dtype=more, device=x.device)
-    blocks = _blocks(x, _HELD // 4, _BLOCK_BACK)
-    twice = blocks["STEPS"] > 1
     _slopes_of[channels, clients](
         x,
         factors,
@@ -355,9 +370,8 @@ def slopes_of(
         REAL=real is not None,
         RELU=relu,
         MORE=more is not None,
-        # What is read for the last time, and what is written, leaves the cache to what is read again.
-        DONE="evict_first" if twice else "",
-        **blocks,
+        KEPT=more == slopes.dtype,
+        **_blocks(x, _HELD // 4, _BLOCK_BACK),
     )
     return found, of_factors, of_shifts, of_more
 

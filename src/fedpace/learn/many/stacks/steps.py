@@ -14,7 +14,12 @@ from torch.optim import Optimizer
 from fedpace.learn.many.stacks.chain import DenseChain
 from fedpace.learn.many.stacks.custom_kernels import StackKernels
 from fedpace.learn.many.stacks.function import SampleCounts
-from fedpace.learn.many.stacks.operators.batch_norm import BatchStatistics, batch_norms, held_norms
+from fedpace.learn.many.stacks.operators.batch_norm import (
+    BatchStatistics,
+    add_batches,
+    batch_norms,
+    held_norms,
+)
 from fedpace.learn.many.stacks.operators.mode import StackOperators
 from fedpace.learn.many.stacks.shared_gradients import share_gradients
 from fedpace.learn.many.stacks.stack import StackBatch
@@ -83,6 +88,8 @@ class VmapGradients:
         with lone, kernels, relu_within(self._pairs), StackOperators() as operators:
             value = partial(self._value, operators)
             values = vmap(value)(tensors, batch.inputs, batch.targets, given)
+        if operators.statistics is not None:
+            add_batches(operators.statistics.batches, buffers, held)
         if not values.requires_grad:
             return [None] * len(trained)
         total = values.sum()
@@ -102,8 +109,8 @@ class VmapGradients:
             means = {name: tensors.get(f"{name}.running_mean") for name in given["held"]}
             held = {id(means[name]): value for name, value in given["held"].items()}
             both = ("running_mean", "num_batches_tracked")
-            each = [[tensors.get(f"{name}.{one}") for one in both] for name in self._norms]
-            counts = {id(mean): count for mean, count in each if count is not None}
+            each = [(name, *(tensors.get(f"{name}.{one}") for one in both)) for name in self._norms]
+            counts = {id(mean): (name, count) for name, mean, count in each if count is not None}
             statistics = BatchStatistics(given.get("real"), held, self._kernels, counts)
             operators.statistics = statistics
         every = {alias: value for name, value in tensors.items() for alias in self._aliases[name]}

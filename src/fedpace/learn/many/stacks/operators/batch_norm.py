@@ -6,6 +6,7 @@ as training one by one does.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +26,11 @@ class BatchStatistics:
     """What batch normalisation must know of a stack, within vmap.
 
     real: 1 for a sample that counts, else 0 [samples], None: all do; held: by the running mean, whether
-    it stays and is normalised by; kernels: compute with ours; counts: by the running mean, how many
-    batches there were.
+    it stays and is normalised by; kernels: compute with ours; counts: by the running mean, the name of
+    a norm and how many batches there were.
+
+    `batches` are those that came since, by name: counts have to be raised by them (`add_batches`), all
+    in one launch of a GPU.
     """
 
     def __init__(
@@ -34,30 +38,41 @@ class BatchStatistics:
         real: Tensor | None,
         held: Mapping[int, Tensor],
         kernels: bool = False,
-        counts: Mapping[int, Tensor] | None = None,
+        counts: Mapping[int, tuple[str, Tensor]] | None = None,
     ) -> None:
         self.real, self.kernels, self._held, self._counts = real, kernels, held, counts or {}
+        self.batches: Counter[str] = Counter()
 
     def number(self, tensor: Tensor) -> float | None:
         """NaN for a count of batches, of which every client has its own; None for other tensors.
 
         torch divides by it, where running statistics are the means of all batches.
         """
-        return math.nan if any(tensor is one for one in self._counts.values()) else None
+        return math.nan if any(tensor is one for _, one in self._counts.values()) else None
 
     def momentum(self, mean: Tensor | None, given: float) -> Any:
         """The share of a new batch in running statistics, for each client where `given` is NaN."""
-        count = None if mean is None or not math.isnan(given) else self._counts.get(id(mean))
-        return given if count is None else 1 / count.float()
+        known = None if mean is None or not math.isnan(given) else self._counts.get(id(mean))
+        if known is None:
+            return given
+        name, count = known
+        held, came = self.held(mean), self.batches[name]
+        return 1 / (count if held is None else count + torch.where(held, 0, came)).float()
 
     def add(self, tensor: Tensor, other: Any, *, alpha: float = 1) -> Tensor | None:
-        """Add to counts of batches in place, but for clients whose statistics stay; None: no count."""
-        each = ((mean, one) for mean, one in self._counts.items() if one is tensor)
-        mean, _ = next(each, (None, None))
+        """Add to counts of batches, but for clients whose statistics stay; None: none of them does.
+
+        One batch, as norms count, is noted in `batches`.
+        """
+        each = ((mean, name) for mean, (name, one) in self._counts.items() if one is tensor)
+        mean, name = next(each, (None, ""))
         held = None if mean is None else self._held.get(mean)
         if held is None:
             return None
-        return tensor.add_(torch.where(held, 0, other), alpha=alpha)
+        if isinstance(other, Tensor) or other * alpha != 1:
+            return tensor.add_(torch.where(held, 0, other), alpha=alpha)
+        self.batches[name] += 1
+        return tensor
 
     def held(self, mean: Tensor | None) -> Tensor | None:
         return None if mean is None else self._held.get(id(mean))
@@ -229,6 +244,17 @@ def _updated(running: Tensor, found: Tensor, held: Tensor | None, share: float |
     new = torch.lerp(before, found.to(before.dtype), share)
     running.copy_(new if held is None else torch.where(held.unsqueeze(1), before, new))
     return before
+
+
+def add_batches(
+    batches: Mapping[str, int], buffers: Mapping[str, Tensor], held: Mapping[str, Tensor]
+) -> None:
+    """Raise the counts of batches of each norm, but for clients whose statistics stay, in place."""
+    kinds = {(id(held[name]), count): held[name] for name, count in batches.items()}
+    more = {kind: torch.where(stays, 0, kind[1]) for kind, stays in kinds.items()}
+    counts = [buffers[f"{name}.num_batches_tracked"] for name in batches]
+    if counts:
+        torch._foreach_add_(counts, [more[id(held[name]), count] for name, count in batches.items()])
 
 
 def held_norms(norms: Mapping[str, int], batch: StackBatch) -> dict[str, Tensor]:

@@ -57,13 +57,16 @@ class Slow:
         self.calls["more"] += more is not None
         return found.relu() if relu else found, parts.mean(3), scales
 
-    def slopes_of(self, x, factors, means, scales, slopes, y, more, counts=None):
+    def slopes_of(self, x, factors, shifts, means, scales, slopes, relu, y, more, counts=None):
         self.calls["slopes_of"] += 1
         x, slopes = real(x, counts), real(slopes, counts)
-        slopes = slopes if y is None else slopes * (y > 0)
         each = 1, 1, x.shape[2] // means.shape[2]
         levels, widths = (one.repeat_interleave(each[2], 2)[..., None] for one in (means, scales))
-        values, inner = (x - levels) * widths, slopes * factors[:, None, :, None]
+        values = (x - levels) * widths
+        if relu:
+            given = values * factors[:, None, :, None] + shifts[:, None, :, None] if y is None else y
+            slopes = slopes * (given > 0)
+        inner = slopes * factors[:, None, :, None]
 
         def mean(numbers):
             parts = numbers.unflatten(2, (means.shape[2], -1)).flatten(3).mean(3)

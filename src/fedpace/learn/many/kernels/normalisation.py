@@ -63,6 +63,7 @@ def _normalise(
 def _slopes_of(
     x,
     factors,
+    shifts,
     means,
     scales,
     y,
@@ -90,17 +91,22 @@ def _slopes_of(
     if COUNTED:
         read &= tl.program_id(0) // GROUPS < tl.load(counts + client)
     mean, scale = tl.load(means + number), tl.load(scales + number)
+    of = (client * GROUPS + tl.program_id(0) % GROUPS) * CHANNELS + c
+    factor = tl.load(factors + of, mask=c < CHANNELS, other=0.0)[:, None]
     slope = tl.load(slopes + at, mask=read, other=0.0)
-    if RELU:
-        slope = tl.where(tl.load(y + at, mask=read, other=0.0) <= 0, 0.0, slope)
-    if MORE:
-        tl.store(of_more + at, slope, mask=here)
     values = tl.load(x + at, mask=read, other=0.0).to(tl.float32)
     values = tl.where(here, (values - mean) * scale, 0.0)
+    if RELU:
+        if MORE:
+            given = tl.load(y + at, mask=read, other=0.0)
+        else:  # computed as before, rather than read
+            given = values * factor + tl.load(shifts + of, mask=c < CHANNELS, other=0.0)[:, None]
+        slope = tl.where(given <= 0, 0.0, slope)
+    if MORE:
+        tl.store(of_more + at, slope, mask=here)
     tl.store(of_factors + number * CHANNELS + c, tl.sum(slope * values, 1), mask=c < CHANNELS)
     tl.store(of_shifts + number * CHANNELS + c, tl.sum(slope, 1), mask=c < CHANNELS)
-    of = (client * GROUPS + tl.program_id(0) % GROUPS) * CHANNELS + c
-    slope *= tl.load(factors + of, mask=c < CHANNELS, other=0.0)[:, None]
+    slope *= factor
     level = tl.sum(slope) / (CHANNELS * PLACES)
     tilt = tl.sum(slope * values) / (CHANNELS * PLACES)
     found = (slope - level - values * tilt) * scale
@@ -186,19 +192,22 @@ def normalise(
 def slopes_of(
     x: Tensor,
     factors: Tensor,
+    shifts: Tensor,
     means: Tensor,
     scales: Tensor,
     slopes: Tensor,
+    relu: bool = False,
     y: Tensor | None = None,
     more: bool = False,
     counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of images, factors, shifts and `more`; `slopes` are those of what `normalise` gives.
 
-    y: what it gave, where that went through ReLU; more: whether something was added; counts: as above.
+    more: whether something was added; y: what it gave, where that was added before ReLU; counts: as
+    above.
     """
     clients, samples, groups = means.shape
-    if groups == 1 and x.shape[3] == 1 and y is None and not more:
+    if groups == 1 and x.shape[3] == 1 and not relu and not more:
         return *_slopes_of_many_rows(x, factors, means, scales, slopes), None
     found = torch.empty_like(x)
     both = torch.empty((2, clients, samples, x.shape[2]), dtype=torch.float32, device=x.device)
@@ -206,6 +215,7 @@ def slopes_of(
     _slopes_of[samples * groups, clients](
         x,
         factors,
+        shifts,
         means,
         scales,
         slopes if y is None else y,
@@ -214,7 +224,7 @@ def slopes_of(
         found,
         *both,
         slopes if of_more is None else of_more,
-        RELU=y is not None,
+        RELU=relu,
         MORE=more,
         COUNTED=counts is not None,
         **_blocks(x, groups),

@@ -108,21 +108,21 @@ class StackedNormalisation(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, factors, _, more, _, _, relu, *rest = inputs
+        x, factors, shifts, more, _, _, ctx.relu, *rest = inputs
         ctx.counts = rest[0] if rest else None
         found, means, scales = output
         ctx.mark_non_differentiable(means, scales)
-        ctx.save_for_backward(x, factors, means, scales, *([found] if relu else []))
         ctx.more, ctx.left = more is not None, None
+        known = [found] if ctx.relu and ctx.more else []
+        ctx.save_for_backward(x, factors, shifts, means, scales, *known)
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor, *_: Any) -> tuple[Any, ...]:
         from fedpace.learn.many.kernels import normalisation
 
-        x, factors, means, scales, *found = (one.contiguous() for one in ctx.saved_tensors)
-        y = found[0] if found else None
-        given = x, factors, means, scales, slopes.contiguous(), y, ctx.more, ctx.counts
-        *others, of_more = normalisation.slopes_of(*given)
+        *kept, slopes = (one.contiguous() for one in (*ctx.saved_tensors, slopes))
+        y = kept.pop() if ctx.relu and ctx.more else None
+        *others, of_more = normalisation.slopes_of(*kept, slopes, ctx.relu, y, ctx.more, ctx.counts)
         if ctx.left is not None:
             of_more = ctx.left.leave(of_more)
         return *others, of_more, None, None, None, None

@@ -123,6 +123,23 @@ def test_gradients_of_images_are_added_to_others(shape, exact):
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize(
+    "shape", [(2, 4, 7, 5, 16, 3, 3, 2, (1, 1)), (2, 16, 8, 8, 32, 3, 3, 2, (1, 1))]
+)
+@pytest.mark.parametrize("exact", [True, False])
+def test_gradients_of_a_shortcut_are_added_to_those_of_images(shape, exact):
+    from fedpace.learn.many.kernels import convolution
+
+    *sizes, stride, padding = shape
+    x, weights, bias = (one.detach() for one in tensors(*sizes))
+    slopes = torch.randn_like(Convolutions.apply(x, weights, bias, stride, padding, exact))
+    how = slopes, weights, stride, padding, x.shape[3:], exact
+    expected = convolution.images_of(*how)
+    more = torch.randn_like(slopes)[:, :, : x.shape[2]]
+    expected[..., ::stride, ::stride] += more
+    torch.testing.assert_close(convolution.images_of(*how, more=more), expected)
+
+
 def test_a_client_gets_the_same_bits_whoever_is_beside_it():
     x, weights, bias = (one.detach() for one in tensors(3, 4, 9, 9, 5, 3, 3))
     how = 1, (1, 1), True

@@ -1,11 +1,11 @@
-"""Normalisations that go on with ReLU."""
+"""Normalisations that go on with ReLU, and shortcuts that they add before."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
 from torch import Tensor, nn
-from torch.nn.functional import batch_norm, group_norm, relu
+from torch.nn.functional import batch_norm, group_norm, pad, relu
 from torch.overrides import handle_torch_function, has_torch_function
 
 from fedpace.learn.model.calls import ModuleCalls
@@ -86,6 +86,18 @@ class BatchNormReLU(nn.BatchNorm2d):
             self.eps,
             more,
         )
+
+
+def shortcut(x: Tensor, stride: int, channels: int) -> Tensor:
+    """Every `stride`-th row and column of images, and zeros in further channels, `channels` in all.
+
+    He et al. 2016, option A. One function, so that a mode of torch's (stacks on a GPU have one) may
+    compute it in one go.
+    """
+    if has_torch_function((x,)):
+        found: Tensor = handle_torch_function(shortcut, (x,), x, stride, channels)
+        return found
+    return pad(x[:, :, ::stride, ::stride], (0, 0, 0, 0, 0, channels - x.shape[1]))
 
 
 _WITH_RELU: dict[type[nn.Module], type[nn.Module]] = {

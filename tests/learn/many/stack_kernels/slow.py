@@ -32,13 +32,17 @@ class Slow:
         assert found.shape[3:] == size
         return real(found, counts)
 
-    def images_of(self, slopes, weights, stride, padding, size, exact, into, counts):
+    def images_of(self, slopes, weights, stride, padding, size, exact, into, counts, more):
         self.calls["images_of"] += 1
         self.calls["images, added"] += into is not None
+        self.calls["images, some added"] += more is not None
         shape = slopes.shape[1], weights.shape[2], *size
         each = zip(weights, slopes, strict=True)
         found = torch.stack([conv2d_input(shape, a, b, stride, padding) for a, b in each])
-        return real(found, counts) if into is None else into.add_(real(found, counts))
+        found = real(found, counts)
+        if more is not None:
+            found[..., ::stride, ::stride] += more
+        return found if into is None else into.add_(found)
 
     def weights_of(self, x, slopes, high, wide, stride, padding, exact, counts):
         self.calls["weights_of"] += 1

@@ -9,7 +9,7 @@ from torch import nn
 from fedpace.learn.many.executor import SerialExecutor
 from fedpace.learn.many.stacks import plan as stack_plan
 from fedpace.learn.many.stacks.stacked import StackedExecutor
-from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU
+from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU, shortcut
 from tests.learn.many.test_stack_replay import distance, every_depth, trainer_of
 from tests.learn.many.test_stacked import images
 from tests.learn.train.test_graphs import Again
@@ -60,6 +60,33 @@ def test_relu_is_part_of_a_normalisation(kernels):
     found = StackedExecutor(trainer).train(work)
     assert kernels.calls["relu"] == kernels.calls["normalise"] == 2 * kernels.calls["more"] > 0
     assert kernels.calls["images, added"] > 0  # gradients of `x`, which is added, to those of `second`
+    assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+
+
+class Narrowing(nn.Module):
+    """Shortcuts around convolutions with a stride: the same one, and another."""
+
+    def __init__(self, stride):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 5, 3, stride, padding=1)
+        self.norm1, self.norm2 = GroupNormReLU(1, 3, eps=0.1), GroupNormReLU(5, 5, eps=0.1)
+        self.head = nn.Linear(45 if stride == 2 else 180, 3)
+
+    def forward(self, x):
+        x = self.norm1(self.first(x))
+        out, around = self.second(x), shortcut(x, 2, 5)
+        if out.shape != around.shape:
+            around = around.repeat_interleave(2, 2).repeat_interleave(2, 3)
+        return self.head(self.norm2(out, around).flatten(1))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_of_a_shortcut_are_added_where_those_of_its_images_are(kernels, stride):
+    trainer = trainer_of(replace(images(), model=lambda: Narrowing(stride)), lr=0.02)
+    work = every_depth(trainer)
+    found = StackedExecutor(trainer).train(work)
+    kind = "images, some added" if stride == 2 else "images, added"
+    assert kernels.calls[kind] > 0 == kernels.calls["images, added"] * (stride - 1)
     assert 0 < distance(found, SerialExecutor(trainer).train(work)) < 1e-4
 
 

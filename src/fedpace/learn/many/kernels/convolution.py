@@ -198,16 +198,18 @@ def images_of(
     exact: bool,
     into: Tensor | None = None,
     counts: Tensor | None = None,
+    more: Tensor | None = None,
 ) -> Tensor:
     """Gradients of the images, `size` high and wide; `slopes` are those of what `convolve` gives.
 
-    into: other gradients of the images, to which these are added in place.
+    into: other gradients of the images, to which these are added in place; more: others of every
+    stride-th row and column, of some channels of contiguous numbers, which are added to these.
     """
     (high, wide), (top, left) = weights.shape[3:], padding
     rest = high - 1 - top, wide - 1 - left
     blocks = _blocks(weights.shape[2], stride, exact, slopes.dtype)
     how = 1, stride, rest, size, exact, True, blocks
-    return taps.convolve(slopes, weights, None, *how, into, counts)
+    return taps.convolve(slopes, weights, None, *how, into, counts, more)
 
 
 def weights_of(

@@ -25,6 +25,7 @@ def _convolve(
     w,
     bias,
     counts,
+    more,
     y,
     samples,
     C: tl.constexpr,
@@ -45,6 +46,7 @@ def _convolve(
     BIASED: tl.constexpr,
     ADDED: tl.constexpr,
     COUNTED: tl.constexpr,
+    MORE: tl.constexpr,
     PRECISION: tl.constexpr,
     SWAPPED: tl.constexpr,
     BLOCK_O: tl.constexpr,
@@ -119,6 +121,11 @@ def _convolve(
         into, kept = y + to_m[None, :] + to_o[:, None], here[None, :] & (o[:, None] < OUT)
     if ADDED:
         total += tl.load(into, mask=kept, other=0.0).to(tl.float32)
+    if MORE > 0:  # channels of its samples
+        more += client * samples * (MORE * ROWS * COLUMNS)
+        of_m, of_o = sample * (MORE * ROWS * COLUMNS) + place, o * (ROWS * COLUMNS)
+        at = of_m[:, None] + of_o[None, :] if SWAPPED else of_m[None, :] + of_o[:, None]
+        total += tl.load(more + at, mask=kept, other=0.0).to(tl.float32)
     tl.store(into, total.to(y.dtype.element_ty), mask=kept)
 
 
@@ -223,12 +230,14 @@ def convolve(
     blocks: Blocks,
     into: Tensor | None = None,
     counts: Tensor | None = None,
+    more: Tensor | None = None,
 ) -> Tensor:
     """The convolution of each client, `size` high and wide. exact: without TF32.
 
     turned: it goes back from outputs to images, by the weights that led to them; apart: the stride that
     led to them; into: contiguous numbers to which it is added in place; counts: how many samples of
-    each client count (int32), the others coming behind them, of which nothing is computed.
+    each client count (int32), the others coming behind them, of which nothing is computed; more: added
+    to every apart-th row and column, the first channels of contiguous images.
     """
     clients, samples, channels, height, width = x.shape
     out, high, wide = weights.shape[2 if turned else 1], *weights.shape[3:]
@@ -242,6 +251,7 @@ def convolve(
             weights,
             x if bias is None else bias,
             x if counts is None else counts,
+            x if more is None else more,
             found,
             samples,
             channels,
@@ -260,6 +270,7 @@ def convolve(
             bias is not None,
             into is not None,
             counts is not None,
+            0 if more is None or first or begin else more.stride(1) // (rows * columns),
             precision_of(exact),
             blocks.swapped,
             block_o,

@@ -83,10 +83,16 @@ class StackedConvolution(Function):
         slopes = slopes.contiguous()
         if ctx.needs_input_grad[0]:
             whole = slopes, weights.contiguous()
+            into = more = None
             left = None if ctx.left is None else ctx.left.take()
-            into = None if left is None else left.view(x.shape)
-            size = x.shape[3:]
-            found[0] = convolution.images_of(*whole, stride, padding, size, exact, into, counts)
+            if left is not None and ctx.left.stride == 1:
+                into = left.view(x.shape)
+            elif left is not None and ctx.left.stride == stride:
+                more = left
+            elif left is not None:
+                into = _among_zeros(left, x.shape, ctx.left.stride)
+            added = into, counts, more
+            found[0] = convolution.images_of(*whole, stride, padding, x.shape[3:], exact, *added)
         if ctx.needs_input_grad[1]:
             high, wide = weights.shape[3:]
             shape = high, wide, stride, padding
@@ -112,6 +118,48 @@ def _together(x: Tensor, weights: Tensor, bias: Tensor | None, groups: int, *how
 
 
 _of_one = in_stack(_together, 3)
+
+
+class StackedShortcut(Function):
+    """The shortcuts of all clients around layers with a stride: [clients, samples, channels, ...]."""
+
+    @staticmethod
+    def forward(x: Tensor, stride: int, channels: int) -> Tensor:
+        part, own = x[..., ::stride, ::stride], x.shape[2]
+        found = x.new_empty((*x.shape[:2], channels, *part.shape[3:]))
+        found[:, :, :own] = part
+        found[:, :, own:] = 0
+        return found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, ctx.stride, _ = inputs
+        ctx.shape, ctx.left = x.shape, None
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
+        part: Tensor | None = slopes.contiguous()[:, :, : ctx.shape[2]]
+        if ctx.left is not None:
+            part = ctx.left.leave(part, ctx.stride)
+        return None if part is None else _among_zeros(part, ctx.shape, ctx.stride), None, None
+
+
+def _among_zeros(part: Tensor, shape: torch.Size, stride: int) -> Tensor:
+    """Images of a shape, of which `part` is every stride-th row and column, and the rest is zero."""
+    found = part.new_zeros(shape)
+    found[..., ::stride, ::stride] = part
+    return found
+
+
+def leave_out(x: Tensor, stride: int, channels: int) -> Tensor | None:
+    """Compute `shortcut` within vmap."""
+    if x.ndim != 4 or channels < x.shape[1]:
+        return None
+    found: Tensor = _shortcut_of_one(x, stride, channels)
+    return found
+
+
+_shortcut_of_one = in_stack(StackedShortcut.apply, 1)  # type: ignore[no-untyped-call]
 
 
 def _pair(value: Any) -> tuple[int, int]:

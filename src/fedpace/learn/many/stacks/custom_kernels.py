@@ -15,7 +15,7 @@ from fedpace.learn.many.stacks import convolutions as stack_convolutions
 from fedpace.learn.many.stacks import normalisation as stack_normalisation
 from fedpace.learn.many.stacks.function import OtherFunctions, SampleCounts, by_kernels
 from fedpace.learn.many.stacks.operators.cross_entropy import lose
-from fedpace.learn.model.normalised import group_norm_relu
+from fedpace.learn.model.normalised import group_norm_relu, shortcut
 
 
 def _known(tensor: Tensor) -> bool:
@@ -25,6 +25,7 @@ def _known(tensor: Tensor) -> bool:
 _OURS: dict[Any, Callable[..., Tensor | bool | None]] = {
     by_kernels: _known,
     torch.conv2d: stack_convolutions.convolve,
+    shortcut: stack_convolutions.leave_out,
     group_norm: stack_normalisation.normalise,
     cross_entropy: lose,
     layer_norm: stack_normalisation.normalise_rows,

@@ -71,12 +71,16 @@ class LeftSlopes:
     def __init__(self) -> None:
         self._left: Tensor | None = None
         self._over = False
+        self.stride = 1
 
-    def leave(self, slopes: Tensor | None) -> Tensor | None:
-        """Leave them; gives them back where the other one is through already."""
+    def leave(self, slopes: Tensor | None, stride: int = 1) -> Tensor | None:
+        """Leave them; gives them back where the other one is through already.
+
+        stride: they are those of every so many-th row and column.
+        """
         if self._over:
             return slopes
-        self._left = slopes
+        self._left, self.stride = slopes, stride
         return None
 
     def take(self) -> Tensor | None:

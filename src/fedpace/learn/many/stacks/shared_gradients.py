@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedpace.learn.many.stacks.convolutions import StackedConvolution
+from fedpace.learn.many.stacks.convolutions import StackedConvolution, StackedShortcut
 from fedpace.learn.many.stacks.function import LeftSlopes
 from fedpace.learn.many.stacks.normalisation import StackedNormalisation
 from fedpace.learn.many.stacks.operators.batch_norm_kernels import NormalisedBatches
@@ -19,7 +19,7 @@ from fedpace.learn.many.stacks.operators.dense import SharedGradient, StackedLin
 
 _NORMS: tuple[Any, ...] = StackedNormalisation._backward_cls, NormalisedBatches._backward_cls
 _IMAGES, _WEIGHTS, _MORE = 0, 1, 3
-"""Places among the inputs of a convolution, a dense layer and a normalisation."""
+"""Places among the inputs of a convolution or a shortcut, a dense layer and a normalisation."""
 
 
 def share_gradients(value: Tensor) -> None:
@@ -33,6 +33,8 @@ def share_gradients(value: Tensor) -> None:
             dense[inputs[_WEIGHTS]].append(node)
         elif isinstance(node, StackedConvolution._backward_cls):
             images[_origin(inputs[_IMAGES])] = node
+        elif isinstance(node, StackedShortcut._backward_cls):
+            added[_origin(inputs[_IMAGES])] = node
         elif isinstance(node, _NORMS) and node.more:
             added[_origin(inputs[_MORE])] = node
     for (weights, _), products in dense.items():

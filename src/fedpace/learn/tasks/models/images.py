@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.nn.init import kaiming_normal_, zeros_
 
 from fedpace.core.errors import ConfigError, unknown
-from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU
+from fedpace.learn.model.normalised import BatchNormReLU, GroupNormReLU, shortcut
 from fedpace.learn.tasks.svm import SquaredSvm
 
 Side = tuple[int, int]
@@ -158,10 +158,7 @@ class _Block(nn.Module):
         """What the shortcut gives, to be added to `out`."""
         if self.shortcut is not None:
             return self.shortcut(x)  # type: ignore[no-any-return]
-        more = out.shape[1] - x.shape[1]
-        if not more:
-            return x
-        return functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, more))
+        return x if out.shape[1] == x.shape[1] else shortcut(x, self.stride, out.shape[1])
 
 
 def resnet20(

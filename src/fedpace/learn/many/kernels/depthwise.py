@@ -175,7 +175,7 @@ def _weights_of(
                     other=0.0,
                 )
                 one = (totals[down * WIDE + right] + slope * values.to(tl.float32),)
-                sums = sums + one
+                sums = sums + one  # type: ignore[assignment]
         totals = sums
     for tap in tl.static_range(HIGH * WIDE):
         tl.store(found + tap, tl.sum(totals[tap]).to(found.dtype.element_ty))

@@ -159,7 +159,7 @@ def leave_out(x: Tensor, stride: int, channels: int) -> Tensor | None:
     return found
 
 
-_shortcut_of_one = in_stack(StackedShortcut.apply, 1)  # type: ignore[no-untyped-call]
+_shortcut_of_one = in_stack(StackedShortcut.apply, 1)
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -122,7 +122,9 @@ class StackedNormalisation(Function):
 
         *kept, slopes = (one.contiguous() for one in (*ctx.saved_tensors, slopes))
         y = kept.pop() if ctx.relu and ctx.more else None
-        *others, of_more = normalisation.slopes_of(*kept, slopes, ctx.relu, y, ctx.more, ctx.counts)
+        x, factors, shifts, means, scales = kept
+        given = slopes, ctx.relu, y, ctx.more, ctx.counts
+        *others, of_more = normalisation.slopes_of(x, factors, shifts, means, scales, *given)
         if ctx.left is not None:
             of_more = ctx.left.leave(of_more)
         return *others, of_more, None, None, None, None

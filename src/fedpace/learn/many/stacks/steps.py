@@ -108,9 +108,12 @@ class VmapGradients:
         if self._norms:
             means = {name: tensors.get(f"{name}.running_mean") for name in given["held"]}
             held = {id(means[name]): value for name, value in given["held"].items()}
-            both = ("running_mean", "num_batches_tracked")
-            each = [(name, *(tensors.get(f"{name}.{one}") for one in both)) for name in self._norms]
-            counts = {id(mean): (name, count) for name, mean, count in each if count is not None}
+            each = [(name, tensors.get(f"{name}.num_batches_tracked")) for name in self._norms]
+            counts = {
+                id(tensors.get(f"{name}.running_mean")): (name, count)
+                for name, count in each
+                if count is not None
+            }
             statistics = BatchStatistics(given.get("real"), held, self._kernels, counts)
             operators.statistics = statistics
         every = {alias: value for name, value in tensors.items() for alias in self._aliases[name]}

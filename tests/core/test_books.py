@@ -171,3 +171,15 @@ def test_among_few_free_clients_nobody_is_picked_by_trial():
     for client in range(95):
         roster.occupy(client)
     assert roster.pick(0) is None
+
+
+@pytest.mark.parametrize("clients", [3, 300])
+def test_a_free_client_that_is_alone_is_known_without_a_draw(clients):
+    roster = full(range(clients))
+    assert roster.only_free() is None
+    for client in range(clients):
+        if client != 2:
+            roster.occupy(client)
+    assert [roster.only_free()] == roster.draw(1, np.random.default_rng(0)) == [2]
+    roster.occupy(2)
+    assert roster.only_free() is None

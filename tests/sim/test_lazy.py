@@ -17,6 +17,8 @@ RATES = Rates(1.0, 1, 0.0, 0.0)
 class Store:
     """Weights are one number: the version."""
 
+    device = torch.device("cpu")
+
     def __init__(self):
         self.version, self.updates, self.evaluations, self.bases = 0, {}, 0, []
         self.made, self.used = {}, []

@@ -105,6 +105,10 @@ class Roster:
                     chosen.setdefault(client)
         return list(chosen)
 
+    def only_free(self) -> int | None:
+        """The free client that any draw gives, where there is one alone."""
+        return self._states.find(FREE) if self._idle == 1 else None
+
     def pick(self, bits: int) -> int | None:
         """A free client by 128 random bits; None: neither of two tries has met one, so `draw` it."""
         known, states = self._known, self._states

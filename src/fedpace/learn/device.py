@@ -6,8 +6,8 @@ convolutions are deterministic. Sums run in another
 order than on a CPU, so that weights differ by rounding, which training amplifies; dropout draws other
 numbers. The same GPU, driver and torch give the same bits again where every operator of the model is
 deterministic; gradients of scatter, interpolation and some pooling are not. No time in a journal
-depends on the device. Weights of a round go to the GPU once, and the updates of this process stay there
-until they are used; those of worker processes come back over the CPU.
+depends on the device. The server's models and the updates of this process stay on the GPU that trains;
+those of worker processes come back over the CPU.
 """
 
 import re

@@ -17,6 +17,7 @@ from fedpace.data.partition import partition
 from fedpace.data.shares import Shares
 from fedpace.data.streams import Stream, make_stream, order_of_arrival
 from fedpace.learn import files
+from fedpace.learn.device import open_device
 from fedpace.learn.many.choice import choose_kernel
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.phases import PhaseClock
@@ -122,13 +123,20 @@ class Learning:
         trainer.use_kernel(kernel)
         return {"kernel": kernel} if earlier is None or "kernel" in earlier else {}
 
-    def models(self, source: UpdateSource, guarded: bool = False) -> ModelServer:
-        """A model server at the model's initial weights. guarded: see there."""
+    def models(self, source: UpdateSource, guarded: bool = False, device: str = "cpu") -> ModelServer:
+        """A model server at the model's initial weights. guarded: see there; device: of its models."""
         trainer = self.trainer
         evaluator = Evaluator(
             self._task, trainer.layout, trainer.new_model(), device=trainer.device, clock=self._clock
         )
-        store = ModelStore(trainer.layout, trainer.initial(), self._server, evaluator, trainer.slim)
+        store = ModelStore(
+            trainer.layout,
+            trainer.initial(),
+            self._server,
+            evaluator,
+            trainer.slim,
+            open_device(device),
+        )
         if not self._by_client:
             return ModelServer(store, source, guarded=guarded)
         tests = ClientEvaluator(self._task, trainer.layout, trainer.new_model(), device=trainer.device)

@@ -205,7 +205,7 @@ class _Workers:
         with self.clock.phase("executor"):
             opened = open_executor(learning.trainer, self.count, self.cluster, self.clock, self.room)
             executor = self.stack.enter_context(opened)
-            return learning.models(LazyTraining(executor))
+            return learning.models(LazyTraining(executor), device=executor.device)
 
 
 class _StartWatch:

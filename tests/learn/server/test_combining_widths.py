@@ -135,12 +135,13 @@ def test_missed_layers_are_corrected_in_thin_models_too():
         assert torch.allclose(corrected[span], plain[span] / (1 - chance), rtol=1e-5)
 
 
-def store(optimiser="fedavg", **more):
+def store(optimiser="fedavg", device="cpu", **more):
     def evaluate(weights):
         return 0.5, 2.0
 
     server = ServerSettings(optimiser=optimiser, **more)
-    return ModelStore(LAYOUT, LAYOUT.read(MODEL), server, evaluate, SLIMS.__getitem__)
+    slim, where = SLIMS.__getitem__, torch.device(device)
+    return ModelStore(LAYOUT, LAYOUT.read(MODEL), server, evaluate, slim, where)
 
 
 @pytest.mark.parametrize("optimiser", ["fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedpace.core.commands import Aggregate, Measure
-from fedpace.core.errors import PeerError
+from fedpace.core.errors import Diverged, PeerError
 from tests.learn.server.aggregating import combine
 from tests.learn.server.test_combining_widths import LAYOUT, SLIMS, store, update
 
@@ -71,3 +71,56 @@ def test_an_update_on_a_gpu_that_is_not_finite_is_refused():
     for kind in ("params", "buffers"):
         with pytest.raises(PeerError, match=f"{kind} that are not finite"):
             store().put(1, replace(good, **{kind: getattr(good, kind) + math.nan}))
+
+
+def shown(weights):
+    return {kind: vector.cpu() for kind, vector in vars(weights).items()}
+
+
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("optimiser", ["fedavg", "fedavgm", "fedadam", "fedadam-paper", "fedadagrad"])
+def test_models_on_a_gpu_take_the_steps_of_the_cpu(cuts, optimiser):
+    settings = {"optimiser": optimiser, "lr": 0.1, "average": 0.5}
+    here, there = store(**settings), store(device="cuda:0", **settings)
+    for step in range(2):
+        for task, one in enumerate(made(cuts), start=10 * step):
+            here.put(task, one)
+            there.put(task, moved(one))
+        tasks = tuple(range(10 * step, 10 * step + len(cuts)))
+        for one in (here, there):
+            one.aggregate(Aggregate(tasks, (1.0, 3.0, 2.2)))
+    assert there.weights().params.device.type == "cuda"
+    for found, expected in ((there.weights(), here.weights()), (there.served(), here.served())):
+        torch.testing.assert_close(shown(found), shown(expected), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimiser", ["fedavg", "fedadam"])
+def test_models_on_a_gpu_are_saved_without_it_and_go_on_there(optimiser, tmp_path):
+    there, resumed = (store(optimiser, "cuda:0", lr=0.1, average=0.5) for _ in range(2))
+    updates = [moved(one) for one in made(CUTS["layers"])]
+    there.put(0, updates[0])
+    there.aggregate(Aggregate((0,), (1.0,)))
+    torch.save(there.state(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert state["slots"]["global"]["params"].device.type == "cpu"
+    resumed.load(state)
+    for one in (there, resumed):
+        one.put(1, updates[1])
+        one.aggregate(Aggregate((1,), (1.0,)))
+    torch.testing.assert_close(vars(resumed.weights()), vars(there.weights()), rtol=0, atol=0)
+    torch.testing.assert_close(vars(resumed.served()), vars(there.served()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("optimiser", ["fedavg", "fedadam"])
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["params", "buffers"])
+def test_a_model_on_a_gpu_stays_as_it_was_where_an_update_is_not_finite(optimiser, weight, kind):
+    models = store(optimiser, "cuda:0")
+    good = moved(update(1))
+    bad = replace(good, **{kind: getattr(good, kind) + math.nan})
+    models.put(1, good, trained_here=True)
+    models.put(2, bad, trained_here=True)
+    before = models.weights()
+    with pytest.raises(Diverged, match=f"task 2 has {kind} that are not finite"):
+        models.aggregate(Aggregate((1, 2), (1.0, weight)))
+    assert models.weights() is before

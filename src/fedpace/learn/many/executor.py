@@ -55,10 +55,11 @@ class Executor(ABC):
     """Trains jobs, each from its own weights; it may do so while its caller goes on.
 
     appetite: number of jobs below which it cannot use all that it has; divisible: few jobs take as
-    long a job as many.
+    long a job as many; device: where updates lie when they come back.
     """
 
     divisible: bool = False
+    device: str = "cpu"
 
     @property
     @abstractmethod
@@ -114,7 +115,7 @@ class SerialExecutor(InlineExecutor):
     appetite = 1
 
     def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
+        self._trainer, self.device = trainer, trainer.device
 
     def train(self, jobs: Jobs) -> list[Update]:
         return [self._trainer.run(job, weights) for job, weights in jobs]

@@ -21,8 +21,11 @@ class Weights:
     counters: Tensor
 
     def on(self, device: torch.device) -> "Weights":
-        """These numbers on `device`."""
-        return Weights(*(upload(one, device) for one in (self.params, self.buffers, self.counters)))
+        """These numbers on `device`; the same object if they are there."""
+        own = self.params, self.buffers, self.counters
+        there = [upload(one, device) for one in own]
+        moved = any(new is not old for new, old in zip(there, own, strict=True))
+        return Weights(*there) if moved else self
 
 
 @dataclass(frozen=True, slots=True)

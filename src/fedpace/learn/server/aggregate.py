@@ -18,6 +18,8 @@ from fedpace.learn.server.correct import correct_missed
 from fedpace.learn.server.sums import Contributions
 from fedpace.learn.server.weigh import MEAN, AggregationRule, ThinModels, weigh
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True, eq=False)
 class AggregatedUpdate:
@@ -25,7 +27,7 @@ class AggregatedUpdate:
 
     params: float32 suffix of deltas; buffers: float32 suffix of the carriers' mean values, and
     buffer_shares: how far towards it to go, in [0, 1]; counters: int64 suffix of new values.
-    held: which numbers of `params` somebody has trained, None for all of them. On the CPU.
+    held: which numbers of `params` somebody has trained, None for all of them. All on one device.
     """
 
     depth: int
@@ -43,8 +45,9 @@ def aggregate(
     rule: AggregationRule = MEAN,
     lags: Sequence[Tensor | None] = (),
     slims: ThinModels | None = None,
+    device: torch.device = CPU,
 ) -> AggregatedUpdate:
-    """Make one update of many; one of weight 0 carries nothing.
+    """Make one update of many, on `device`; one of weight 0 carries nothing.
 
     lags, for rule "mix": what each client downloaded minus the slot's model, over all parameters;
     None where they are the same. slims: the thinner model for every width that updates have.
@@ -59,11 +62,11 @@ def aggregate(
     buffers, shares = mean_buffers(contributions)
     return AggregatedUpdate(
         contributions.depth,
-        params.float().cpu(),
-        buffers.float().cpu(),
-        shares.float().cpu(),
-        max_counters(layout, contributions),
-        None if contributions.held is None else contributions.held.cpu(),
+        params.float().to(device),
+        buffers.float().to(device),
+        shares.float().to(device),
+        max_counters(layout, contributions).to(device),
+        None if contributions.held is None else contributions.held.to(device),
     )
 
 
@@ -76,7 +79,7 @@ def max_counters(layout: Layout, contributions: Contributions) -> Tensor:
     for one in contributions.updates:
         part = counters[layout.start(one.update.depth).counters - start :]
         torch.maximum(part, one.update.counters.to(part.device), out=part)
-    return counters.cpu()
+    return counters
 
 
 def blend(

@@ -99,7 +99,7 @@ def check_finite(task: int, update: Update, buffers: Tensor, places: Tensor | sl
         vector: Tensor = getattr(update, kind)
         finite = is_finite(vector)
         if not finite and kind == "buffers":
-            kept = buffers[places] == vector.cpu()
+            kept = buffers.cpu()[places] == vector.cpu()
             finite = bool((kept | torch.isfinite(vector.cpu())).all())
         if not finite:
             raise UnfitNumbers(

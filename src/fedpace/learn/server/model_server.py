@@ -286,7 +286,8 @@ class ModelServer:
             "source": self._source.state(),
             "points": [[point.version, point.states] for point in points],
             "weights": [
-                [base.slot, base.version, one.params, one.buffers, one.counters] for base, one in bases
+                [base.slot, base.version, one.params.cpu(), one.buffers.cpu(), one.counters.cpu()]
+                for base, one in bases
             ],
         }
 
@@ -294,7 +295,10 @@ class ModelServer:
         """Take over the tensors of a snapshot, after retracing up to it."""
         self._recall = None
         self._store.load(state["store"])
-        known = {(slot, version): Weights(*vectors) for slot, version, *vectors in state["weights"]}
+        known = {
+            (slot, version): Weights(*vectors).on(self._store.device)
+            for slot, version, *vectors in state["weights"]
+        }
         if "source" in state:
             self._source.load(state["source"])
         points, now = dict(state.get("points", ())), self._store.slot_states()

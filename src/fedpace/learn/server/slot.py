@@ -24,7 +24,8 @@ from fedpace.learn.settings import ServerSettings
 class ModelSlot:
     """One model of the server and its optimiser, which works on a copy of the parameters.
 
-    The mean of its versions, if one is asked for, holds those that were `settle`d.
+    It lies on the device of `weights`. The mean of its versions, if one is asked for, holds those that
+    were `settle`d. plain: a step is an addition, so that nothing but the weights changes with it.
     """
 
     def __init__(self, layout: Layout, weights: Weights, settings: ServerSettings) -> None:
@@ -33,7 +34,7 @@ class ModelSlot:
         self._flat = weights.params.clone()
         self._params = [nn.Parameter(layer) for layer in _by_layer(layout, self._flat)]
         self._optimiser = make_optimiser(settings, self._params)
-        self._lr, self._plain = settings.lr, settings.optimiser == "fedavg"
+        self._lr, self.plain = settings.lr, settings.optimiser == "fedavg"
         self._average = ModelAverage(settings.average) if settings.average else None
 
     def step(self, aggregated: AggregatedUpdate, lr: float | None) -> None:
@@ -42,13 +43,10 @@ class ModelSlot:
         lr: learning rate of this one step, None for the usual one.
         """
         start, before = self._layout.start(aggregated.depth), self.weights
+        rate = self._lr if lr is None else lr
         for group in self._optimiser.param_groups:
-            group["lr"] = self._lr if lr is None else lr
-        with self._unheld_kept(aggregated.held):
-            if self._plain:  # as the optimiser would, but for what it does around a step
-                self._flat[start.params :].add_(aggregated.params, alpha=self._lr if lr is None else lr)
-            else:
-                self._optimise(aggregated)
+            group["lr"] = rate
+        params = self._added(aggregated, rate) if self.plain else self._optimised(aggregated)
         buffers, counters = before.buffers, before.counters  # never changed in place
         if aggregated.buffers.numel():
             moved = move_buffers(buffers[start.buffers :], aggregated)
@@ -56,7 +54,7 @@ class ModelSlot:
         if aggregated.counters.numel():
             most = torch.maximum(counters[start.counters :], aggregated.counters)
             counters = torch.cat([counters[: start.counters], most])
-        self.weights = Weights(self._flat.clone(), buffers, counters)
+        self.weights = Weights(params, buffers, counters)
 
     def settle(self) -> None:
         """The step that was taken is good: its weights count in the mean."""
@@ -69,13 +67,26 @@ class ModelSlot:
         mean = None if self._average is None else self._average.weights
         return self.weights if mean is None else mean
 
-    def _optimise(self, aggregated: AggregatedUpdate) -> None:
+    def _added(self, aggregated: AggregatedUpdate, lr: float) -> Tensor:
+        """New parameters as the optimiser would make them, but for what it does around a step."""
+        old, start = self.weights.params, self._layout.start(aggregated.depth).params
+        if len(aggregated.params) == len(old):
+            new = torch.add(old, aggregated.params, alpha=lr)
+        else:
+            new = old.clone()
+            new[start:].add_(aggregated.params, alpha=lr)
+        return new if aggregated.held is None else torch.where(aggregated.held, new, old)
+
+    def _optimised(self, aggregated: AggregatedUpdate) -> Tensor:
+        """New parameters by a step of the optimiser."""
         touched = self._params[self._layout.depth - aggregated.depth :]
-        self._optimiser.zero_grad(set_to_none=True)
-        gradients = aggregated.params.neg().split_with_sizes([param.numel() for param in touched])
-        for param, gradient in zip(touched, gradients, strict=True):
-            param.grad = gradient
-        self._optimiser.step()
+        with self._unheld_kept(aggregated.held):
+            self._optimiser.zero_grad(set_to_none=True)
+            gradients = aggregated.params.neg().split_with_sizes([param.numel() for param in touched])
+            for param, gradient in zip(touched, gradients, strict=True):
+                param.grad = gradient
+            self._optimiser.step()
+        return self._flat.clone()
 
     @contextmanager
     def _unheld_kept(self, held: Tensor | None) -> Iterator[None]:
@@ -92,18 +103,22 @@ class ModelSlot:
             one.copy_(torch.where(mask, one, old))
 
     def state(self) -> dict[str, Any]:
-        """Weights and moments, as plain values and tensors."""
+        """Weights and moments, as plain values and tensors on the CPU."""
         state = {**vars(self.weights), "optimiser": copy.deepcopy(self._optimiser.state_dict())}
-        return state if self._average is None else state | {"average": self._average.state()}
+        if self._average is not None:
+            state["average"] = self._average.state()
+        found: dict[str, Any] = moved_to(torch.device("cpu"), state)
+        return found
 
     def load(self, state: dict[str, Any]) -> None:
         """Become the slot whose `state()` this was."""
-        self.weights = Weights(state["params"], state["buffers"], state["counters"])
+        device = self._flat.device
+        self.weights = Weights(state["params"], state["buffers"], state["counters"]).on(device)
         self._flat.copy_(self.weights.params)
         # A copy, since the optimiser goes on to change these tensors in place.
         self._optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         if self._average is not None:
-            self._average.load(state.get("average", {}))
+            self._average.load(moved_to(device, state.get("average", {})))
 
 
 def move_buffers(before: Tensor, aggregated: AggregatedUpdate) -> Tensor:
@@ -114,6 +129,15 @@ def move_buffers(before: Tensor, aggregated: AggregatedUpdate) -> Tensor:
     moved = torch.lerp(before, aggregated.buffers, aggregated.buffer_shares)
     still = (before == aggregated.buffers) | (aggregated.buffer_shares == 0)
     return torch.where(still, before, moved)
+
+
+def moved_to(device: torch.device, values: Any) -> Any:
+    """Plain values whose tensors are on `device`; those that are there already stay the same."""
+    if isinstance(values, Tensor):
+        return values.to(device)
+    if isinstance(values, dict):
+        return {key: moved_to(device, value) for key, value in values.items()}
+    return [moved_to(device, one) for one in values] if isinstance(values, list) else values
 
 
 def _by_layer(layout: Layout, params: Tensor) -> list[Tensor]:

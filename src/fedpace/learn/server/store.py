@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedpace.core.commands import GLOBAL, Aggregate, Blend, Measure
@@ -11,7 +12,7 @@ from fedpace.core.errors import Diverged, PeerError, PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import BatchEstimates, Update, Weights
 from fedpace.learn.model.width import ThinModel
-from fedpace.learn.server.aggregate import AggregatedUpdate, aggregate, blend
+from fedpace.learn.server.aggregate import CPU, AggregatedUpdate, aggregate, blend
 from fedpace.learn.server.checks import (
     UpdateNorms,
     are_finite,
@@ -33,8 +34,9 @@ class ModelStore:
     """Model slots and updates. A slot other than "global" begins as the initial weights.
 
     Only the global model has the run's server optimiser; other slots take plain steps, or what goes
-    from them into the global one would pass two optimisers. Slots are on the CPU, updates stay on
-    the device that they come from. slim: makes the thinner model of a width; None: there are none.
+    from them into the global one would pass two optimisers. Slots are on `device`, updates stay on
+    the device that they come from; where both are one GPU, it is waited for once an aggregation.
+    slim: makes the thinner model of a width; None: there are none.
     """
 
     def __init__(
@@ -44,9 +46,11 @@ class ModelStore:
         server: ServerSettings,
         evaluate: Callable[[Weights], dict[str, float]],
         slim: Callable[[float], ThinModel] | None = None,
+        device: torch.device = CPU,
     ) -> None:
+        self.device = device
         self._layout = layout
-        self._initial = initial
+        self._initial = initial.on(device)
         self._server = server
         self._test = evaluate
         self._make_slim = slim
@@ -120,9 +124,10 @@ class ModelStore:
         now = slot.weights
         rule = AggregationRule(command.rule, command.missing, self._server.normalise, command.missed)
         lags = [None if base is now else base.params - now.params for base in bases]
-        together = aggregate(self._layout, updates, command.weights, rule, lags, self._slims)
-        self._check_sum(command, together)
-        self._step(slot, together, command.lr)
+        found = aggregate(self._layout, updates, command.weights, rule, lags, self._slims, self.device)
+        if not (slot.plain and self._add(slot, command, found)):
+            self._check_sum(command, found)
+            self._step(slot, found, command.lr)
         for task in command.tasks:
             del self._updates[task]
 
@@ -174,6 +179,21 @@ class ModelStore:
             self._slots[name] = ModelSlot(self._layout, self._initial, server)
         return self._slots[name]
 
+    def _add(self, slot: ModelSlot, command: Aggregate, aggregated: AggregatedUpdate) -> bool:
+        """Take a step that is an addition, and tell if it was good; nothing has changed if not.
+
+        What `_check_sum` and `_step` ask for one after the other is asked at once.
+        """
+        before = slot.weights
+        slot.step(aggregated, command.lr)
+        slot.weights, after = before, slot.weights
+        if not are_finite((aggregated.params, aggregated.buffers, after.params)):
+            return False
+        self.check_converge(_unweighted(command))
+        slot.weights = after
+        slot.settle()
+        return True
+
     def _step(self, slot: ModelSlot, aggregated: AggregatedUpdate, lr: float | None) -> None:
         before = slot.weights
         slot.step(aggregated, lr)
@@ -191,8 +211,7 @@ class ModelStore:
         without a pass over each, or a wait for the device that it lies on.
         """
         if is_finite(together.params) and is_finite(together.buffers):
-            each = zip(command.tasks, command.weights, strict=True)
-            self.check_converge([task for task, weight in each if not weight])
+            self.check_converge(_unweighted(command))
         else:
             self.check_converge(command.tasks)
 
@@ -221,6 +240,11 @@ class ModelStore:
                 )
             self._slims[update.width] = self._make_slim(update.width)
         return self._slims[update.width].layout
+
+
+def _unweighted(command: Aggregate) -> list[int]:
+    """Tasks whose updates are used with weight 0, and so are not seen in a sum."""
+    return [task for task, weight in zip(command.tasks, command.weights, strict=True) if not weight]
 
 
 def _plain(update: Update) -> dict[str, Any]:

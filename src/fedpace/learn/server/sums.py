@@ -121,6 +121,7 @@ def add_scaled(total: Tensor, terms: Sequence[Term]) -> None:
 
     On a CPU block by block, so that sums stay in the cache and every update is read once; added whole,
     torch would write a float64 copy of each, which is no harm if it is small. The numbers are the same.
+    On a GPU each vector is one launch, which converts as it adds.
     """
     size, device = len(total), total.device
     slices = [(at.start, one.to(device), factor) for at, one, factor in terms if isinstance(at, slice)]
@@ -129,14 +130,13 @@ def add_scaled(total: Tensor, terms: Sequence[Term]) -> None:
             # Not by index_add_, which may round otherwise than the sum over whole layers.
             total[at] = total[at].add(vector.to(device), alpha=factor)
         return
-    if device.type == "cpu" and size <= _BLOCK:
+    if device.type != "cpu" or size <= _BLOCK:
         for place, vector, factor in slices:
             (total[place:] if place else total).add_(vector, alpha=factor)
         return
-    block = _BLOCK if device.type == "cpu" else max(size, 1)
-    scratch = torch.empty(block, dtype=total.dtype, device=device)
-    for first in range(0, size, block):
-        last = min(first + block, size)
+    scratch = torch.empty(_BLOCK, dtype=total.dtype)
+    for first in range(0, size, _BLOCK):
+        last = min(first + _BLOCK, size)
         for place, vector, factor in slices:
             begin = max(first, place)
             if begin < last:

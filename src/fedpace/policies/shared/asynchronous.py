@@ -68,7 +68,9 @@ class Asynchronous(Policy[S]):
         """Free clients; each draw has a key of its own, so that none depends on those before it."""
         self._draws += 1
         if count == 1:  # at nearly every event, so without making a generator
-            client = self.books.clients.pick(self.entropy("sample", self._draws))
+            client = self.books.clients.only_free()
+            if client is None:
+                client = self.books.clients.pick(self.entropy("sample", self._draws))
             if client is not None:
                 return [client]
         return self.books.clients.draw(count, self.generator("sample", self._draws))

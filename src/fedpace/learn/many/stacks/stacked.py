@@ -46,6 +46,7 @@ class StackedExecutor(InlineExecutor):
         if size is not None and size < 1:
             raise ConfigError(f"size is {size}; set it to 1 or more")
         self._trainer, self._device = trainer, open_device(trainer.device)
+        self.device = trainer.device
         if capture is None and self._device.type == "cuda":
             capture = CudaCapture(self._device, alike=True)
         self._capture, self._clock = capture, clock or PhaseClock()

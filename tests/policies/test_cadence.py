@@ -2,10 +2,10 @@
 
 import pytest
 
-from fedpace.core.commands import Aggregate, Cancel, Note, Probe, SetTimer, Train
+from fedpace.core.commands import GLOBAL, Aggregate, Blend, Cancel, Note, Probe, SetTimer, Train
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Failed, Joined, Left, Rates, Timer
-from fedpace.policies.cadence import BEAT, MEET, Cadence, CadenceSettings
+from fedpace.policies.cadence import BEAT, BEATS, MEET, Cadence, CadenceSettings
 
 from .conftest import of
 
@@ -210,3 +210,37 @@ def test_a_note_says_who_is_not_asked(stage):
     arrive(on, 4.9, 1, speed=(4.0, 500.0))
     commands = beat(on)
     assert [one.client for one in of(Note, commands)] == [1]
+
+
+def test_under_an_adaptive_optimiser_half_of_the_clients_make_a_step(stage):
+    """Beats move a model of their own; the optimiser gets what they have come to."""
+    on, commands = begun(stage, train={"adaptive": True})
+    assert {one.slot for one in (*of(Probe, on.first), *of(Train, commands))} == {BEATS}
+    arrive(on, 9.9, 0, 100, steps=25)
+    first = beat(on)
+    assert of(Aggregate, first)[0].slot == BEATS
+    assert not of(Blend, first)  # one of four
+    arrive(on, 19.9, 0, 100, steps=25)
+    assert not of(Blend, beat(on))  # the same one again
+    arrive(on, 29.9, 1, 200, steps=4)
+    third = beat(on)
+    assert of(Aggregate, third)[0].weights == (200.0,)  # by its samples alone
+    assert of(Blend, third) == [Blend((BEATS,), (1.0,)), Blend((GLOBAL,), (1.0,), BEATS)]
+    assert {one.version for one in of(Train, third)} == {4}
+    arrive(on, 39.9, 0, 100)
+    assert not of(Blend, beat(on))
+
+
+def test_half_is_of_those_who_are_at_work(stage):
+    on, _ = begun(stage, train={"adaptive": True})
+    for client in (2, 3):
+        on.tell(Failed(5.0, client, on.open_tasks()[client].task, "lost"))
+        on.tell(Left(5.0, client))
+    arrive(on, 9.9, 0)
+    assert len(of(Blend, beat(on))) == 2
+
+
+def test_the_power_under_an_adaptive_optimiser_is_one_of_its_own(stage):
+    on, _ = begun(stage, train={"adaptive": True}, power_adaptive=0.5)
+    arrive(on, 9.9, 0, 100, steps=25)
+    assert of(Aggregate, beat(on))[0].weights == (pytest.approx(20),)

@@ -72,6 +72,11 @@ VARIANTS = [
     ("heterofl", {}),
     ("heterofl", {"n": 4, "target_s": 2.0, "levels": (1.0, 0.25), "deadline_s": 3.0, "quorum": 0}),
 ]
+UNDER_ADAPTIVE = [
+    ("cadence", {}, True),
+    ("cadence", {"n": 4, "k": 1, "most": 2, "power_adaptive": 1.0}, True),
+]
+"""Under a server optimiser like Adam."""
 
 
 def test_every_installed_policy_is_in_the_suite():
@@ -213,15 +218,15 @@ class Chaos:
         return False
 
 
-def build(name, options):
+def build(name, options, adaptive=False):
     kind = plugins.load("policies", name)
-    context = Context(1, CLIENTS, MODEL, 20)
+    context = Context(1, CLIENTS, MODEL, 20, adaptive=adaptive)
     return kind(kind.Settings(**options), context)
 
 
-def run(name, options, seed, recorder):
+def run(name, options, seed, recorder, adaptive=False):
     source = random.Random(seed)
-    chaos = Chaos(build(name, options), source.randint, recorder)
+    chaos = Chaos(build(name, options, adaptive), source.randint, recorder)
     for client in range(CLIENTS):
         chaos.join(client, 0.0)
     chaos.tell(Started(0.0))
@@ -231,23 +236,25 @@ def run(name, options, seed, recorder):
 
 
 @sizes("seeds", range(9), range(9, 240))
-@pytest.mark.parametrize(("name", "options"), VARIANTS)
+@pytest.mark.parametrize(
+    ("name", "options", "adaptive"), [(*one, False) for one in VARIANTS] + UNDER_ADAPTIVE
+)
 def test_no_history_makes_a_policy_break_the_contract_stop_for_ever_or_replay_otherwise(
-    name, options, seeds, tmp_path
+    name, options, adaptive, seeds, tmp_path
 ):
     measured, evaluated = set(), False
-    header = Header(name, options, Context(1, CLIENTS, MODEL, 20), {}, "0")
+    header = Header(name, options, Context(1, CLIENTS, MODEL, 20, adaptive=adaptive), {}, "0")
     for seed in seeds:
         path = tmp_path / f"{seed}.jsonl"
         with Journal(path, header) if seed % 3 == 0 else nullcontext(Memory()) as recorder:
-            chaos = run(name, options, seed, recorder)
+            chaos = run(name, options, seed, recorder, adaptive)
             assert chaos.calm(), f"seed {seed}: with everybody there and answering, all must count"
         assert len(chaos.arrived - chaos.used) <= 2 * CLIENTS, f"seed {seed}: updates are left over"
         assert len(chaos.timers) <= CLIENTS, f"seed {seed}: timers are left over"
         measured |= chaos.measured
         evaluated |= chaos.evaluated
         if seed % 3 == 0:
-            replay(path, build(name, options))
+            replay(path, build(name, options, adaptive))
     policy = chaos.session.policy
     assert measured == set(policy.measures(policy.settings)), "what it says before the run, and no more"
     assert evaluated == policy.evaluates

@@ -30,7 +30,7 @@ class Summed(Cadence):
 
     def _weight(self, update: Arrived) -> float:
         weight = super()._weight(update)
-        self._usual[update.client] = weight / (self.version - update.version + 1)
+        self._usual[update.client] = weight / (self._version - update.version + 1)
         return weight
 
     def _sum(self, command: Command) -> Command:
@@ -38,12 +38,12 @@ class Summed(Cadence):
             return command
         usual = sum(self._usual.values())
         weights = tuple(weight / usual for weight in command.weights)
-        return Aggregate(command.tasks, weights, rule="sum")
+        return Aggregate(command.tasks, weights, rule="sum", slot=command.slot)
 
 
 class ByBeats(Cadence):
     """An update counts by its beats, and not by its batches."""
 
     def _weight(self, update: Arrived) -> float:
-        beats = self.version - update.version + 1
-        return float(update.result.samples * beats**self.settings.power)
+        beats = self._version - update.version + 1
+        return float(update.result.samples * beats**self._power)

@@ -18,6 +18,16 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
+def free_bytes() -> int | None:
+    """Memory that processes may still take, in bytes; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found = next(line for line in lines if line.startswith("MemAvailable:"))
+        return int(found.split()[1]) * 1024
+    except (OSError, StopIteration, ValueError, IndexError):  # not on Linux
+        return None
+
+
 def end_with_parent() -> None:
     """End this process when its parent is gone, however it went. Called once in a child."""
     parent = multiprocessing.parent_process()

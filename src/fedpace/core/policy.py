@@ -38,7 +38,8 @@ class Context(Checked):
     (batches) instead of epochs where they are set;
     slack: share added to deadlines, 0 in simulation, some percent on real networks;
     lr, decay: of local training, see `step_size`; budget: what the run may take, and what things cost;
-    metrics: what models are tested by, the main one first, the loss among them; timing-only: none.
+    metrics: what models are tested by, the main one first, the loss among them; timing-only: none;
+    adaptive: the server's optimiser scales every number of a step by its history, as Adam does.
     """
 
     seed: int
@@ -52,6 +53,7 @@ class Context(Checked):
     decay: NonNegative = 0.0
     budget: Budget = field(default_factory=Budget)
     metrics: tuple[MetricInfo, ...] = ()
+    adaptive: bool = False
 
     def _check_rest(self) -> None:
         self.budget.check(self.clients)
@@ -110,6 +112,15 @@ class Policy(Generic[S]):
     def measures(cls, settings: S) -> tuple[Measurement, ...]:
         """Numbers about updates that the policy will ask for; a timing-only run has none."""
         return ()
+
+    @classmethod
+    def takes_memory(cls, adaptive: bool) -> bool:
+        """Tell if its steps can be made of everybody's last updates (`server.memory`).
+
+        They can if they are means or sums of whole updates of the global model. adaptive: the optimiser
+        is, see `Context`.
+        """
+        return True
 
     @property
     def version(self) -> int:

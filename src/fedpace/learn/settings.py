@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from fedpace.core.errors import BelowOne, Checked, Count, NonNegative, Positive
+from fedpace.core.errors import BelowOne, Checked, ConfigError, Count, NonNegative, Positive
 
 _GONE = {"compiled": "stacked", "auto": "by kind"}
 """Values of `together` of earlier releases, and what they mean now."""
@@ -73,7 +73,24 @@ class ServerSettings(Checked):
         "decay of an exponential mean of the global model's versions, which is tested and saved in the "
         "model's place (0.9: of the last ten or so); clients train from the model itself. 0: no mean",
     ] = 0.0
+    memory: Annotated[
+        Literal["none", "latest", "corrected"],
+        "of every client's last update, clients times the model; latest: steps are the mean of all of "
+        "them, corrected: those of arrivals are corrected by it (FedVARP)",
+    ] = "none"
     momentum: Annotated[BelowOne, "of fedavgm"] = 0.9
     beta1: Annotated[BelowOne, "first-moment decay of both fedadams and fedyogi"] = 0.9
     beta2: Annotated[BelowOne, "second-moment decay of both fedadams and fedyogi"] = 0.99
     tau: Annotated[Positive, "adaptivity of both fedadams, fedyogi and fedadagrad"] = 1e-3
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the optimiser scales every number of a step by its history."""
+        return self.optimiser not in ("fedavg", "fedavgm")
+
+    def _check_rest(self) -> None:
+        if self.memory != "none" and self.normalise:
+            raise ConfigError(
+                f"memory is {self.memory!r} and normalise is on, but a memory keeps updates as they "
+                "are; set one of them"
+            )

@@ -6,6 +6,11 @@ sends its update just before a beat. So nobody waits for others, nobody is left 
 drifts far on data of its own, and no update is older than `most` beats. An update of m beats and
 b batches counts (m / b)^power times its samples: over time a client then counts by its data, and not by
 how often it arrives or by how many batches it gets through.
+
+Adaptive optimisers of the server make every step as long as their rate says, however few and noisy
+the updates behind it. Under one of them beats move a model of their own (slot "beats") by plain means,
+and each time that half of the clients have been heard, what they have moved it by is one step of the
+optimiser, from whose model beats go on.
 """
 
 import math
@@ -16,8 +21,10 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedpace.core.commands import (
+    GLOBAL,
     TOLERANCE,
     Aggregate,
+    Blend,
     Cancel,
     CancelTimer,
     Command,
@@ -37,6 +44,8 @@ from fedpace.policies.shared.columns import Columns
 
 BEAT = "beat"
 MEET = "profiles are due"
+BEATS = "beats"
+"""The model that beats move under an adaptive optimiser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class CadenceSettings(Checked):
         NonNegative,
         "an update of m beats and b batches counts m / b to this power; 1: by data alone, 0: by speed",
     ] = 0.5
+    power_adaptive: Annotated[NonNegative, "`power` where the server's optimiser is adaptive"] = 0.0
     cut: Annotated[
         Literal["batches", "layers"],
         "the part of who needs more: fewer batches where one fits, or its last layers",
@@ -81,6 +91,10 @@ class Cadence(Policy[CadenceSettings]):
     Settings = CadenceSettings
     asynchronous = True
 
+    @classmethod
+    def takes_memory(cls, adaptive: bool) -> bool:
+        return not adaptive
+
     def __init__(self, settings: CadenceSettings, context: Context) -> None:
         super().__init__(settings, context)
         clients = context.clients
@@ -95,6 +109,10 @@ class Cadence(Policy[CadenceSettings]):
         self._beat_s: float | None = None
         self._next_at = 0.0
         self._draws = 0
+        self._slot = BEATS if context.adaptive else GLOBAL
+        self._power = settings.power_adaptive if context.adaptive else settings.power
+        self._heard: set[int] = set()
+        """Clients since the last step of an adaptive optimiser."""
 
     # Before the first beat: everybody tells its speed, and trains meanwhile.
 
@@ -190,7 +208,10 @@ class Cadence(Policy[CadenceSettings]):
 
     def _beat(self, at: float) -> Iterator[Command]:
         arrived, self._arrived = self._arrived, []
-        yield Aggregate(tuple(one.task for one in arrived), tuple(self._weight(one) for one in arrived))
+        tasks, weights = [one.task for one in arrived], [self._weight(one) for one in arrived]
+        yield Aggregate(tuple(tasks), tuple(weights), slot=self._slot)
+        if self._slot != GLOBAL:
+            yield from self._step([one.client for one in arrived])
         here = [one.client for one in arrived if self.books.clients.is_online(one.client)]
         known = [client for client in (*self.books.busy, *here) if client in self._rates]
         if not known:
@@ -201,11 +222,27 @@ class Cadence(Policy[CadenceSettings]):
         yield from self._fill(at)
         yield SetTimer(BEAT, self._next_at * (1 + TOLERANCE))
 
+    def _step(self, arrived: list[int]) -> Iterator[Command]:
+        """Hand what beats have moved to the optimiser, if half of those at work have been heard."""
+        self._heard.update(arrived)
+        if 2 * len(self._heard) >= len({*self.books.busy, *self._heard}):
+            self._heard.clear()
+            yield Blend((BEATS,), (1.0,))
+            yield Blend((GLOBAL,), (1.0,), BEATS)
+
     def _weight(self, update: Arrived) -> float:
-        """What an update counts: its samples, by the beats that one of its batches took."""
-        beats = self.version - update.version + 1
-        per_batch = math.pow(beats / max(update.result.steps, 1), self.settings.power)
+        """What an update counts: its samples, by the beats that one of its batches took.
+
+        Beats are versions; the optimiser's steps among them make all counts larger alike.
+        """
+        beats = self._version - update.version + 1
+        per_batch = math.pow(beats / max(update.result.steps, 1), self._power)
         return update.result.samples * per_batch
+
+    @property
+    def _version(self) -> int:
+        """Version of the model that beats move."""
+        return self.books.version(self._slot)
 
     def _fill(self, at: float) -> Iterator[Command]:
         """Give work to free clients until n of them have some."""
@@ -226,9 +263,10 @@ class Cadence(Policy[CadenceSettings]):
             yield Probe(
                 client,
                 self.new_task(),
-                self.version,
+                self._version,
                 self.context.batch_size,
                 max_epochs=self.settings.max_epochs,
+                slot=self._slot,
             )
 
     # Work that fills beats.
@@ -253,13 +291,14 @@ class Cadence(Policy[CadenceSettings]):
             yield Train(
                 client,
                 self.new_task() if task is None else task,
-                self.version if task is None else self.books.open[task].command.version,
+                self._version if task is None else self.books.open[task].command.version,
                 Work(
                     self.context.batch_size,
                     steps=load.batches,
                     depth=load.depth if load.depth < profile.depth else None,
                     stop_at=max(load.due - upload_s, at),
                 ),
+                self._slot,
             )
 
     def _fit(self, clients: list[int], at: float) -> list[_Load | None]:

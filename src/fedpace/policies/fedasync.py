@@ -42,6 +42,10 @@ class FedAsync(Asynchronous[FedAsyncSettings]):
 
     Settings = FedAsyncSettings
 
+    @classmethod
+    def takes_memory(cls, adaptive: bool) -> bool:
+        return False
+
     def __init__(self, settings: FedAsyncSettings, context: Context) -> None:
         super().__init__(
             settings, context, settings.concurrency, settings.epochs, settings.max_staleness

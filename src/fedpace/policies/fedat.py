@@ -74,6 +74,10 @@ class FedAT(Policy[FedATSettings]):
     Settings = FedATSettings
     asynchronous = True
 
+    @classmethod
+    def takes_memory(cls, adaptive: bool) -> bool:
+        return False
+
     def __init__(self, settings: FedATSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._work = context.work(settings.epochs)

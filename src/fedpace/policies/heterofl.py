@@ -74,6 +74,10 @@ class HeteroFL(Waiting[HeteroFLSettings]):
     Settings = HeteroFLSettings
 
     @classmethod
+    def takes_memory(cls, adaptive: bool) -> bool:
+        return False
+
+    @classmethod
     def widths(cls, settings: HeteroFLSettings) -> tuple[float, ...]:
         return tuple(level for level in settings.levels if level != 1)
 

@@ -275,6 +275,17 @@ def earlier_precision(header: Header) -> Precision:
     return found
 
 
+def check_memory(plan: PolicyPlan) -> None:
+    """ConfigError for a memory of updates that the policy's steps cannot be made of."""
+    server = plan.server
+    if server.memory != "none" and not plan.kind.takes_memory(server.adaptive):
+        under = f" under {server.optimiser}" if plan.kind.takes_memory(not server.adaptive) else ""
+        raise ConfigError(
+            f"server.memory is {server.memory!r}, but policy {plan.use}{under} makes its steps "
+            "otherwise than by means or sums of whole updates; set it to 'none' for this policy"
+        )
+
+
 def check_timing(plan: PolicyPlan) -> None:
     """Refuse a policy that needs what a timing-only run, where nothing is learned, cannot give it."""
     measured = list(plan.kind.measures(plan.settings)) + ["accuracy"] * plan.kind.evaluates
@@ -293,7 +304,8 @@ def context_of(
     slack: float = 0.0,
     metrics: tuple[MetricInfo, ...] = (),
 ) -> Context:
-    """The context that the policy of a plan is given."""
+    """The context that the policy of a plan is given; ConfigError for what it cannot go with."""
+    check_memory(plan)
     train = plan.train
     return Context(
         seed,
@@ -307,6 +319,7 @@ def context_of(
         decay=train.decay,
         budget=plan.budget,
         metrics=metrics,
+        adaptive=plan.server.adaptive,
     )
 
 

@@ -23,6 +23,7 @@ from fedpace.learn.model.weights import Weights
 from fedpace.learn.phases import PhaseClock
 from fedpace.learn.server.client_tests import ClientEvaluator
 from fedpace.learn.server.evaluate import Evaluator
+from fedpace.learn.server.history.last_updates import check_fits
 from fedpace.learn.server.model_server import ModelServer, UpdateSource
 from fedpace.learn.server.store import ModelStore
 from fedpace.learn.tasks.digest import model_digest
@@ -100,6 +101,9 @@ class Learning:
         self._counted = config.profile == "flops"
         with clock.phase("model"):
             self.trainer = Trainer(task, plan.train, config.seed, device, stream)
+        if plan.server.memory != "none":
+            size = len(self.trainer.initial().params)
+            check_fits(config.client_count, size, self.trainer.device)
         with clock.phase("profile"):
             self.profile = timed or self.trainer.profile(config.profile, plan.widths)
 

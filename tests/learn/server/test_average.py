@@ -9,8 +9,8 @@ import fedpace
 from fedpace.core.commands import GLOBAL, Aggregate
 from fedpace.core.errors import ConfigError, Diverged
 from fedpace.core.facts import Evaluated
-from fedpace.learn.model.average import ModelAverage
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.server.history.average import ModelAverage
 from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import normed, task
 from tests.learn.server.test_model_store import make, update

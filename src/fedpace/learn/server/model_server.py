@@ -20,6 +20,7 @@ from fedpace.core.events import Arrived
 from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.server.checks import UpdateNorms
 from fedpace.learn.server.combine import find_combiner
+from fedpace.learn.server.history.last_updates import UpdateOrigin
 from fedpace.learn.server.store import ModelStore
 
 
@@ -115,6 +116,9 @@ class ModelServer:
         """Whether the last step was not taken."""
         self._recall: Recall | None = None
         self._bases: dict[int, BaseWeights] = {}
+        self._began: dict[int, tuple[int, int]] = {}
+        """Task -> its client, and the global model's steps until then."""
+        self._steps = 0
         self._current: WeakValueDictionary[str, BaseWeights] = WeakValueDictionary()
         """Slot -> the latest version that a task has started from, as long as one needs it."""
         self._score: tuple[Weights, dict[str, float]] | None = None
@@ -130,6 +134,7 @@ class ModelServer:
             self._numbers += 1
             base = self._current[slot] = BaseWeights(slot, version, weights, self._numbers)
         self._bases[command.task] = base
+        self._began[command.task] = command.client, self._steps
         self._source.opened(command.task, base)
 
     def expect(self, event: Arrived, work: Work) -> None:
@@ -157,6 +162,7 @@ class ModelServer:
         if not self.retracing:
             self.collect(command.tasks)
             self._aggregate(self._without_bad(command))
+        self._steps += command.slot == GLOBAL and bool(command.tasks)
         for task in command.tasks:
             self._close(task)
 
@@ -208,7 +214,8 @@ class ModelServer:
         before = self._store.slot_state(command.slot) if self._guarded and command.tasks else None
         mixed = command.tasks if find_combiner(command.rule).lags else ()
         try:
-            self._store.aggregate(command, [self._bases[task].known() for task in mixed])
+            bases = [self._bases[task].known() for task in mixed]
+            self._store.aggregate(command, bases, [self._origin(task) for task in command.tasks])
         except Diverged:
             if before is None:
                 raise
@@ -321,8 +328,13 @@ class ModelServer:
         for task, update in updates:
             self._store.put(task, update, trained_here=self._source.trains)
 
+    def _origin(self, task: int) -> UpdateOrigin:
+        client, steps = self._began[task]
+        return UpdateOrigin(client, self._steps - steps + 1)
+
     def _close(self, task: int) -> None:
         self._bases.pop(task, None)
+        self._began.pop(task, None)
         self._source.forget(task)
 
     def _evaluate(self, slot: str) -> dict[str, float]:

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpace.learn.model.average import ModelAverage
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
 from fedpace.learn.server.aggregate import AggregatedUpdate
+from fedpace.learn.server.history.average import ModelAverage
+from fedpace.learn.server.history.last_updates import LastUpdates
 from fedpace.learn.server.optimisers import make_optimiser
 from fedpace.learn.settings import ServerSettings
 
@@ -36,6 +37,9 @@ class ModelSlot:
         self._optimiser = make_optimiser(settings, self._params)
         self._lr, self.plain = settings.lr, settings.optimiser == "fedavg"
         self._average = ModelAverage(settings.average) if settings.average else None
+        self.memory: LastUpdates | None = None
+        if settings.memory != "none":
+            self.memory = LastUpdates(layout, settings.memory == "corrected")
 
     def step(self, aggregated: AggregatedUpdate, lr: float | None) -> None:
         """Make new weights; the old ones stay as they are for those who hold them.
@@ -107,6 +111,8 @@ class ModelSlot:
         state = {**vars(self.weights), "optimiser": copy.deepcopy(self._optimiser.state_dict())}
         if self._average is not None:
             state["average"] = self._average.state()
+        if self.memory is not None:
+            state["memory"] = self.memory.state()
         found: dict[str, Any] = moved_to(torch.device("cpu"), state)
         return found
 
@@ -119,6 +125,8 @@ class ModelSlot:
         self._optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         if self._average is not None:
             self._average.load(moved_to(device, state.get("average", {})))
+        if self.memory is not None:
+            self.memory.load(moved_to(device, state.get("memory", {})))
 
 
 def move_buffers(before: Tensor, aggregated: AggregatedUpdate) -> Tensor:

@@ -24,6 +24,7 @@ from fedpace.learn.server.checks import (
     is_finite,
     measure_norms,
 )
+from fedpace.learn.server.history.last_updates import UpdateOrigin
 from fedpace.learn.server.measures import measure
 from fedpace.learn.server.slot import ModelSlot
 from fedpace.learn.server.weigh import AggregationRule, find_places
@@ -111,11 +112,14 @@ class ModelStore:
         """Forget the task's update, if there is one."""
         self._updates.pop(task, None)
 
-    def aggregate(self, command: Aggregate, bases: Sequence[Weights] = ()) -> None:
+    def aggregate(
+        self, command: Aggregate, bases: Sequence[Weights] = (), origins: Sequence[UpdateOrigin] = ()
+    ) -> None:
         """Use up updates to make the slot's next weights; without tasks nothing changes.
 
         Diverged where those, or an update, are not finite: the slot keeps the weights that it had.
-        bases: for rule "mix", the weights that each task started from.
+        bases: for rule "mix", the weights that each task started from; origins: of each update, for a
+        server with a memory.
         """
         slot = self._slot(command.slot)
         updates = self._find(command.tasks)
@@ -125,7 +129,10 @@ class ModelStore:
         rule = AggregationRule(command.rule, command.missing, self._server.normalise, command.missed)
         lags = [None if base is now else base.params - now.params for base in bases]
         found = aggregate(self._layout, updates, command.weights, rule, lags, self._slims, self.device)
-        if not (slot.plain and self._add(slot, command, found)):
+        if self._server.memory != "none":
+            self._check_sum(command, found)
+            self._step(slot, self._remember(slot, command, found, origins), command.lr)
+        elif not (slot.plain and self._add(slot, command, found)):
             self._check_sum(command, found)
             self._step(slot, found, command.lr)
         for task in command.tasks:
@@ -178,6 +185,21 @@ class ModelStore:
             server = self._server if name == GLOBAL else ServerSettings()
             self._slots[name] = ModelSlot(self._layout, self._initial, server)
         return self._slots[name]
+
+    def _remember(
+        self,
+        slot: ModelSlot,
+        command: Aggregate,
+        aggregated: AggregatedUpdate,
+        origins: Sequence[UpdateOrigin],
+    ) -> AggregatedUpdate:
+        """Keep updates that arrived, and make the step of them one of everybody's last ones."""
+        if slot.memory is None:
+            raise PolicyError(
+                f"server.memory is of the global model, but updates go to {command.slot!r}; "
+                "set it to 'none'"
+            )
+        return slot.memory.combine(aggregated, command, self._find(command.tasks), origins)
 
     def _add(self, slot: ModelSlot, command: Aggregate, aggregated: AggregatedUpdate) -> bool:
         """Take a step that is an addition, and tell if it was good; nothing has changed if not.

@@ -93,6 +93,10 @@ class Layered(Policy[S]):
     """
 
     @classmethod
+    def takes_memory(cls, adaptive: bool) -> bool:
+        return False
+
+    @classmethod
     def measures(cls, settings: S) -> tuple[Estimate, ...]:
         return ()
 

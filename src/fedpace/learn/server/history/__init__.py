@@ -1,0 +1,1 @@
+"""What a model of the server keeps of earlier steps."""

@@ -9,6 +9,7 @@ import pytest
 import fedpace
 from fedpace.advice.aims import Aim, find_aim, parse_within
 from fedpace.advice.outcome import RankedCandidate
+from fedpace.advice.text import advice_text
 from fedpace.core.errors import ConfigError
 from fedpace.core.evaluation.metric import ACCURACY
 from fedpace.runs import config as configs
@@ -63,6 +64,8 @@ def test_one_client_is_told_that_nothing_is_to_be_scheduled():
     found = fedpace.advise(alone, policies=FEW, jobs=1)
     assert "there is one client" in found.sentences[0]
     assert found.best is not None
+    assert not any("everybody's data" in one or "so alike" in one for one in found.sentences)
+    assert " of 1 update;" in found.sentences[-1]
 
 
 def test_a_folder_that_holds_advice_is_not_overwritten(tmp_path):
@@ -70,6 +73,37 @@ def test_a_folder_that_holds_advice_is_not_overwritten(tmp_path):
     with pytest.raises(ConfigError, match="holds advice already"):
         fedpace.advise(CONFIG, policies=["sync"], out=tmp_path, jobs=1)
     fedpace.advise(CONFIG, policies=["sync"], out=tmp_path, jobs=1, overwrite=True)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_timed(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot be written, as .*file cannot; give another folder"):
+        fedpace.advise(CONFIG, policies=["nobody"], out=tmp_path / "file/out", jobs=1)
+
+
+def test_settings_that_are_alike_or_too_late_or_not_timed_are_said_so(tmp_path):
+    config = {
+        **CONFIG,
+        "stop": {"hours": 0.02},  # 72 s; waiting for all takes 100
+        "policies": {"one": {"use": "fedbuff", "k": 2}, "two": {"use": "fedbuff", "k": 2}},
+    }
+    found = fedpace.advise(config, policies=["one", "two", "sync", "dynamite"], jobs=1)
+    assert found.refused["two"] == "its settings are those of one"
+    assert found.refused["sync"] == "its first model comes after 100 s, but runs end in 72 s"
+    assert "sync" not in [one.label for one in found.ranking]
+    assert any(one.startswith("3 of 6 clients need longer than the 72 s") for one in found.sentences)
+    text = found.markdown()
+    assert "## Not tried" in text
+    assert "## Not timed" in text
+    assert "- dynamite-rounds=2: " in text
+
+
+def test_a_narrow_terminal_says_what_its_table_has_not():
+    found = fedpace.advise(CONFIG, policies=FEW, jobs=1)
+    last = advice_text(found, 60).splitlines()[-1]
+    assert last.startswith("In advice.md besides: ")
+    assert last.endswith("bytes/h, depth")
+    assert "besides" not in advice_text(replace(found, timed=found.timed[:1], ranking=()), 200)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +115,7 @@ def test_a_folder_that_holds_advice_is_not_overwritten(tmp_path):
         ({"by": "money", "target": 0.5}, "nothing has a price"),
         ({"money": 5.0}, "nothing has a price"),
         ({"hours": -1.0}, "hours is -1.0"),
+        ({"target": float("nan")}, "target is nan"),
     ],
 )
 def test_aims_that_contradict_themselves_are_one_line(options, words):
@@ -94,6 +129,18 @@ def test_the_aim_is_the_time_to_the_last_target_where_the_config_has_one():
     assert (aim.by, aim.target, aim.metric) == ("time", 0.7, "accuracy")
     assert find_aim(config, metric="loss").by == "value"  # the targets are of another metric
     assert find_aim(configs.load(CONFIG)).by == "value"
+
+
+def test_the_target_of_the_runs_end_goes_with_its_own_metric():
+    ended = {"stop": {"target": 0.9, "metric": "loss"}}
+    aim = find_aim(configs.load({**CONFIG, **ended}))
+    assert (aim.target, aim.metric) == (0.9, "loss")
+    both = configs.load({**CONFIG, **ended, "compare": {"targets": [0.5], "metric": "accuracy"}})
+    assert (find_aim(both).target, find_aim(both).metric) == (0.5, "accuracy")
+    other = configs.load({**CONFIG, **ended, "compare": {"metric": "accuracy"}})
+    assert (find_aim(other).by, find_aim(other).metric) == ("value", "accuracy")
+    zero = configs.load({**CONFIG, "stop": {"target": 0.0}})
+    assert find_aim(zero).target == 0.0  # of R2, say
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400)])

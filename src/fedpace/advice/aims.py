@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Literal, get_args
 
 from fedpace.core.errors import ConfigError, Positive, check, unknown
@@ -64,17 +65,18 @@ def find_aim(
 ) -> Aim:
     """The aim of options, and of the config where they are silent; ConfigError where they contradict.
 
-    Without options it is the time to the last of compare.targets, or the best value without any.
+    Without options it is the time to the last of compare.targets, else to stop.target, or the best
+    value without any.
     """
     check("hours", hours, Positive)
     check("money", money, Positive)
+    if target is not None and not isfinite(target):
+        raise ConfigError(f"target is {target}; give a value that the metric can have, as 0.7")
     if by is not None and by not in get_args(By):
         raise unknown("aim", by, get_args(By))
-    same = metric is None or metric == config.compare.metric
     named = metric or config.compare.metric
-    if target is None and same and by not in ("value", "fairness"):
-        known = (*config.compare.targets, *([config.stop.target] if config.stop.target else []))
-        target = known[-1] if known else None
+    if target is None and by not in ("value", "fairness"):
+        target, named = _known_target(config, metric)
     if by in ("value", "fairness") and target is not None:
         raise ConfigError(
             f"the aim is {by}, which has no target, but target is {target:g}; leave it out"
@@ -91,6 +93,16 @@ def find_aim(
             "the aim is about money, but nothing has a price; set budget.sample_cost or round_cost"
         )
     return Aim(chosen, named, target, None if hours is None else 3600 * hours, money)
+
+
+def _known_target(config: Config, metric: str | None) -> tuple[float | None, str | None]:
+    """The target that a config names, and its metric. metric: that is meant; None: whichever it is."""
+    compare, stop = config.compare, config.stop
+    if compare.targets and metric in (None, compare.metric):
+        return compare.targets[-1], compare.metric
+    if stop.target is not None and (metric or compare.metric) in (None, stop.metric):
+        return stop.target, stop.metric
+    return None, metric or compare.metric
 
 
 def with_horizon(aim: Aim, config: Config, late_s: float) -> Aim:

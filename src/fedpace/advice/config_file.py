@@ -1,12 +1,13 @@
 """The config that runs the first choice, as a TOML file of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from fedpace.advice.aims import Aim
 from fedpace.advice.timing.candidates import Candidate
+from fedpace.core.evaluation.metric import MetricInfo
 from fedpace.report.page.repeat import toml_text
 from fedpace.runs import config as configs
 from fedpace.runs.config import Config
@@ -14,10 +15,12 @@ from fedpace.runs.config import Config
 _LEFT_OUT = ("policies", "sweep", "policy")
 
 
-def advised_config(config: Config, candidate: Candidate, aim: Aim) -> str:
+def advised_config(
+    config: Config, candidate: Candidate, aim: Aim, metrics: Sequence[MetricInfo] = ()
+) -> str:
     """The TOML text of a config that runs a candidate until the aim's horizon, wherever it lies.
 
-    Paths in it are absolute, since it is not where the config was.
+    metrics: of the task. Paths in it are absolute, since it is not where the config was.
     """
     stop = replace(
         config.stop, rounds=None, hours=None if aim.horizon_s is None else aim.horizon_s / 3600
@@ -34,7 +37,7 @@ def advised_config(config: Config, candidate: Candidate, aim: Aim) -> str:
     own = {**candidate.table, "use": candidate.policy}
     text = toml_text({"policy": candidate.label, **table, "policies": {candidate.label: own}})
     note = "# The task was given in Python: run this from there, with it.\n" if config.own.task else ""
-    return f"# Written by fedpace advise: {aim.words()}.\n{note}{text}"
+    return f"# Written by fedpace advise: {aim.words(metrics)}.\n{note}{text}"
 
 
 def _with_whole_paths(

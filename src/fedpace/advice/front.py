@@ -1,5 +1,6 @@
 """Advice from Python: a config and an aim in, the policy and settings to take out."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,11 +15,11 @@ from fedpace.advice.config_file import advised_config
 from fedpace.advice.outcome import ADVICE_JSON, ADVICE_TEXT, ADVISED_CONFIG, Advice, RankedCandidate
 from fedpace.advice.pilots.race import Race
 from fedpace.advice.ranking import pilot_sentences, rank
-from fedpace.advice.reasons import timing_reasons
+from fedpace.advice.reasons import say_pace, say_too_slow, timing_reasons
 from fedpace.advice.timing.candidates import fleet_scale, make_candidates
 from fedpace.advice.timing.ground import CommonGround, find_ground
 from fedpace.advice.timing.measure import TimedCandidate
-from fedpace.advice.timing.screen import time_all, timing_limits, undominated
+from fedpace.advice.timing.screen import find_late, time_all, timing_limits, undominated
 from fedpace.core.children.packing import without_main
 from fedpace.core.errors import ConfigError, Count, check
 from fedpace.runs import config as configs
@@ -37,7 +38,11 @@ PILOTS = "pilots"
 
 @dataclass(frozen=True)
 class TimingScreen:
-    """The first part of advice: the aim, what candidates share, their timings, and the undominated."""
+    """The first part of advice: the aim, what candidates share, their timings, and the undominated.
+
+    beaten: label -> the label that dominates it; refused: label -> why it is not tried; warnings: what
+    timings say about the fleet and the length of runs; seconds: that it took.
+    """
 
     aim: Aim
     ground: CommonGround
@@ -45,6 +50,7 @@ class TimingScreen:
     kept: list[TimedCandidate]
     beaten: dict[str, str]
     refused: dict[str, str]
+    warnings: list[str]
     seconds: float
 
 
@@ -100,6 +106,9 @@ def open_advice(folder: Path, resume: bool, overwrite: bool) -> None:
     RunFolder(folder).check_free()
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give a folder for the advice")
+    above = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"{folder} cannot be written, as {above} cannot; give another folder")
     there = (folder / ADVICE_JSON).exists() or (folder / PILOTS).exists()
     if there and not (resume or overwrite):
         raise ConfigError(
@@ -154,14 +163,16 @@ def train_pilots(
     reasons = timing_reasons(
         [timed[one.label] for one in ranked if one.score is not None], screen.timed
     )
-    said = [*pilot_sentences(screen.aim, race, ranked, timed), *reasons]
+    said = [*pilot_sentences(screen.aim, race, ranked, timed), *screen.warnings, *reasons]
     advice = timing_advice(screen)
     return replace(
         advice,
         verdict=verdict,
         ranking=tuple(ranked),
         sentences=tuple(dict.fromkeys(said)),
-        config=advised_config(ground.config, timed[ranked[0].label].candidate, screen.aim),
+        config=advised_config(
+            ground.config, timed[ranked[0].label].candidate, screen.aim, ground.metrics
+        ),
         level=race.scale.level if race.scale and screen.aim.target is not None else None,
         pilots_s=race.state.spent_s,
         rungs=tuple(race.state.rungs),
@@ -210,20 +221,23 @@ def screen_candidates(
             say(f"timed {done} of {total} candidates")
 
     timed = time_all(ground, candidates, timing_limits(seconds), jobs, tell)
-    kept, beaten = undominated(timed)
-    return TimingScreen(aim, ground, timed, kept, beaten, refused, monotonic() - began)
+    late = find_late(timed, aim.horizon_s)
+    kept, beaten = undominated([one for one in timed if one.label not in late])
+    warnings = say_too_slow(seconds, aim.horizon_s)
+    refused |= late
+    return TimingScreen(aim, ground, timed, kept, beaten, refused, warnings, monotonic() - began)
 
 
 def timing_advice(screen: TimingScreen, *why: str) -> Advice:
     """The advice of timings alone. why: there is no more."""
     ranked = [one for one in screen.kept if one.measures is not None]
     first = ranked[0].candidate if ranked else None
-    said = [*why, *timing_reasons(ranked, screen.timed)]
+    said = [*why, *screen.warnings, *timing_reasons(ranked, screen.timed)]
     if screen.ground.clients == 1:
-        said.insert(
-            0, "there is one client: whatever the policy, it trains alone, and nothing is waited for"
-        )
-    config = "" if first is None else advised_config(screen.ground.config, first, screen.aim)
+        alone = "there is one client: whatever the policy, it trains alone, and nothing is waited for"
+        said = [alone, *why, *screen.warnings, *say_pace(ranked[:1])]
+    ground = screen.ground
+    config = "" if first is None else advised_config(ground.config, first, screen.aim, ground.metrics)
     return Advice(
         name=screen.ground.config.name,
         aim=screen.aim,

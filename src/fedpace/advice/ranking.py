@@ -26,7 +26,7 @@ def rank(race: RaceOutcome, kept: Sequence[TimedCandidate]) -> tuple[Verdict, li
     ranked += [RankedCandidate(label, "diverged") for label in race.diverged if label not in labels]
     named = {one.label for one in ranked} | set(race.failed)
     ranked += [RankedCandidate(one.label, "timed") for one in kept if one.label not in named]
-    if len(labels) < 2 and not race.left:
+    if len(labels) < 2 and not race.left and len(kept) > 1:
         return "timing only", ranked
     return "tied" if any(one.place == "tied" for one in ranked) else "clear", ranked
 
@@ -39,6 +39,8 @@ def pilot_sentences(
     if scale is None or chance is None or not ranked or not race.scores:
         return []
     said = [*_verdict(ranked, race.scores, scale, chance, timed), *_level(aim, race, scale, ranked)]
+    if len(race.scores) == 1:
+        said += _alone(ranked)
     gone_s = min((one.trained_s for one in ranked if one.place in ("first", "tied")), default=0.0)
     reached = all(one.reached == len(one.values) for one in ranked if one.place in ("first", "tied"))
     if aim.horizon_s and gone_s < 0.98 * aim.horizon_s and not (aim.is_cost and reached):
@@ -73,8 +75,21 @@ def _verdict(
         said.append(f"cannot tell {first.label} from {_listed(tied)}: {why}")
         said += _cheaper(first.label, tied, timed)
     if worse is not None:
-        said.append(f"{first.label} is better than {worse.label}: {_apart(first, worse, scale)}")
+        said.append(f"{first.label} is better than {worse.label}{_apart(first, worse, scale)}")
     return said
+
+
+def _alone(ranked: Sequence[RankedCandidate]) -> list[str]:
+    """What is to be said where one candidate alone has a score."""
+    label, others = ranked[0].label, [one.place for one in ranked[1:]]
+    if not others:
+        return [f"{label} is the only candidate that is left, so there was nothing to compare it with"]
+    if all(place == "timed" for place in others):
+        return [
+            f"{label} alone was trained in the time; how the others learn is not known, and their "
+            "order is that of the timings"
+        ]
+    return []
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -85,11 +100,12 @@ def _listed(labels: Sequence[str]) -> str:
 
 def _apart(first: RankedCandidate, other: RankedCandidate, scale: PilotScale) -> str:
     if first.score is None or other.score is None:
-        return "by far"
+        return ""
     if scale.aim.is_cost:
-        return f"{other.score / max(first.score, 1e-12):.2g} times as much {scale.aim.by}"
+        times = other.score / max(first.score, 1e-12)
+        return f", which takes {times:.2g} times as much {scale.aim.by}"
     one, two = (say_score(scale.aim, score, scale.info) for score in (first.score, other.score))
-    return f"{one} against {two}"
+    return f": {one} against {two}"
 
 
 def _cheaper(first: str, tied: Sequence[str], timed: Mapping[str, TimedCandidate]) -> list[str]:
@@ -112,7 +128,15 @@ def _level(
     aim: Aim, race: RaceOutcome, scale: PilotScale, ranked: Sequence[RankedCandidate]
 ) -> list[str]:
     """What is to be said where the target was not reached."""
-    if aim.target is None or scale.level == aim.target:
+    if aim.target is None:
+        return []
+    if scale.info.reaches(scale.start, aim.target):
+        return [
+            f"an untrained model has {scale.info.name} {scale.info.number(scale.start)} already, which "
+            f"is {scale.info.sign} {scale.info.target(aim.target)}: all are there at once, and this "
+            "target tells nothing; give another"
+        ]
+    if scale.level == aim.target:
         return []
     bests = {one.label: one.best for one in ranked if one.best is not None}
     if not bests:

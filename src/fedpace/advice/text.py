@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from fedpace.advice.aims import say_bytes, say_score, say_seconds
-from fedpace.advice.outcome import Advice, RankedCandidate
+from fedpace.advice.outcome import ADVICE_TEXT, Advice, RankedCandidate
 from fedpace.advice.timing.measure import TimedCandidate
 from fedpace.core.evaluation.metric import MetricInfo, find_metric
 from fedpace.report.bias.groups import GroupBias
@@ -20,11 +20,28 @@ def advice_text(advice: Advice, width: int) -> str:
     """The advice for a terminal of that width."""
     lines = [*heading(advice), "", *ranking_lines(advice), ""]
     grid = timing_grid(advice, _shown(advice))
+    columns = grid[0]
     while TextGrid(grid).width > width and len(grid[0]) > 3:
         grid = [row[:-1] for row in grid]
     out = StringIO()
     Console(file=out, width=width, highlight=False).print(TextGrid(grid).table())
-    return "\n".join([*lines, out.getvalue().rstrip()])
+    hidden = columns[len(grid[0]) :]
+    return "\n".join([*lines, out.getvalue().rstrip(), *_left_out(advice, hidden)])
+
+
+def _left_out(advice: Advice, columns: Sequence[str]) -> list[str]:
+    """What advice.md has and a terminal's table has not."""
+    parts = []
+    more = len(advice.timed) - len(_shown(advice))
+    if more > 0:
+        parts.append(_counted(more))
+    if columns:
+        parts.append(f"columns {', '.join(one.replace(chr(10), ' ') for one in columns)}")
+    return [f"In {ADVICE_TEXT} besides: {'; '.join(parts)}"] if parts else []
+
+
+def _counted(candidates: int) -> str:
+    return f"{candidates} candidate{'s' * (candidates != 1)}"
 
 
 def advice_markdown(advice: Advice) -> str:
@@ -39,8 +56,12 @@ def advice_markdown(advice: Advice) -> str:
             "",
             "Dominated: " + ", ".join(f"{one} (by {by})" for one, by in advice.beaten.items()),
         ]
+    unknown = {one.label: one.why_not for one in advice.timed if one.why_not}
+    if unknown:
+        lines += ["", "## Not timed", ""]
+        lines += [f"- {label}: {why}" for label, why in unknown.items()]
     if advice.refused:
-        lines += ["", "## Cannot be run here", ""]
+        lines += ["", "## Not tried", ""]
         lines += [f"- {label}: {why}" for label, why in advice.refused.items()]
     return "\n".join(lines) + "\n"
 
@@ -48,10 +69,11 @@ def advice_markdown(advice: Advice) -> str:
 def heading(advice: Advice) -> list[str]:
     """What the advice is about, and what it is made of."""
     trained = sum(one.place != "timed" for one in advice.ranking)
+    timed = sum(one.measures is not None for one in advice.timed)
     pilots = f"; {trained} trained in {say_seconds(advice.pilots_s)}" if trained else ""
     return [
         f"Advice for {advice.name}: {advice.aim.words(advice.metrics)}",
-        f"{len(advice.timed)} candidates timed in {say_seconds(advice.timing_s)}{pilots}",
+        f"{_counted(timed)} timed in {say_seconds(advice.timing_s)}{pilots}",
     ]
 
 
@@ -119,8 +141,12 @@ def _shown(advice: Advice) -> list[str]:
 
 
 def _score(advice: Advice, one: RankedCandidate, info: MetricInfo | None) -> str:
-    if one.place in ("timed", "diverged") or one.score is None:
-        return "" if one.place == "timed" else f": {one.place}"
+    if one.place == "timed":
+        return ""
+    if one.place == "diverged":
+        return ": diverged"
+    if one.score is None:
+        return ": left out after a short pilot"
     if advice.aim.is_cost and one.reached == 0:
         level = advice.aim.target if advice.level is None else advice.level
         named = "the target" if info is None or level is None else info.text(level)

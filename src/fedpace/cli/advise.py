@@ -25,7 +25,10 @@ def advise(
         ),
     ] = None,
     target: Annotated[
-        float | None, typer.Option(help="Value of the metric to be reached [last of compare.targets].")
+        float | None,
+        typer.Option(
+            help="Value of the metric to be reached [last of compare.targets, else stop.target]."
+        ),
     ] = None,
     hours: Annotated[
         float | None,

@@ -74,6 +74,7 @@ FLAGS = {
     "anywhere=True": "--anywhere",
     "device='cpu'": "--device cpu",
     "policies=['a', 'b']": "--policies a,b",
+    "target=0.7": "--target 0.7",
     "fewer jobs": "fewer --jobs",
     "workers=1": "--workers 1",
     "jobs=1": "--jobs 1",

@@ -93,6 +93,16 @@ def test_pilots_of_another_aim_or_of_other_candidates_are_not_gone_on_with(raced
         fedpace.advise(table, policies=FEW, target=0.4, **options)
     with pytest.raises(ConfigError, match="of other candidates"):
         fedpace.advise(table, policies=["salf"], **options)
+    with pytest.raises(ConfigError, match=r"train\.lr is 0\.2 here, but 0\.1 in the pilots"):
+        fedpace.advise({**table, "train": {"lr": 0.2, "batch_size": 20}}, policies=FEW, **options)
+    with pytest.raises(ConfigError, match="seed is 7 here, but 0 in the pilots"):
+        fedpace.advise({**table, "seed": 7}, policies=FEW, **options)
+
+
+def test_a_state_that_is_broken_is_one_line(tmp_path):
+    (tmp_path / "race.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"race\.json is not what advise wrote"):
+        RaceState.read(tmp_path)
 
 
 def test_costs_of_others_follow_from_the_samples_that_they_train(raced):
@@ -112,6 +122,12 @@ def test_too_little_time_is_told_with_what_timings_say(table):
     assert "give more time" in found.sentences[0]
     assert found.best is not None
     assert len(found.sentences) > 1
+
+
+def test_candidates_that_cannot_be_timed_can_still_be_trained(table):
+    found = fedpace.advise(table, policies=["dynamic_tau"], within=0.001, jobs=1, progress=False)
+    assert "give more time" in found.sentences[0]
+    assert found.verdict == "none"
 
 
 def test_a_target_that_nobody_can_reach_is_refused_or_told(raced, table):

@@ -97,7 +97,7 @@ class Race:
         self._jobs = jobs_at_once(jobs, device, max(len(self._timed), 2))
         self._config = pilot_config(config, [one.candidate for one in candidates], aim)
         self._state = RaceState.read(folder)
-        self._state.check(aim, list(self._timed))
+        self._state.check(aim, list(self._timed), self._config)
         self._diverged: list[str] = []
 
     def run(self) -> RaceOutcome:
@@ -148,7 +148,8 @@ class Race:
             f" of about {say_seconds(min(one.seconds(self._least) for one in costs))}" if costs else ""
         )
         return (
-            f"{say_seconds(self._within_s)} is over before a pilot{need} and its start; give more time"
+            f"{say_seconds(self._within_s)} is too short for one pilot{need} and its start; give more "
+            "time (--within)"
         )
 
     @property
@@ -161,7 +162,7 @@ class Race:
 
     def _first(self, carrier: PilotCarrier) -> Rung | None:
         """The first rung, by what the dearest, the cheapest and a middle pilot are measured to cost."""
-        known = [one for one in self._timed.values() if one.measures]
+        known = [one for one in self._timed.values() if one.measures] or list(self._timed.values())
         order = sorted(known, key=lambda one: one.measures.samples_an_hour if one.measures else 0.0)
         ends = list(dict.fromkeys((order[-1].label, order[0].label)))
         most_s = min(max(FIRST_LOOK * self._within_s, 1.0), 15.0)

@@ -1,8 +1,8 @@
 """How far a race is, on disk."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from fedpace.advice.aims import Aim
 from fedpace.advice.pilots.halving import PilotCost, Rung
 from fedpace.core.errors import ConfigError
 from fedpace.core.host import write_whole
+from fedpace.runs import config as configs
+from fedpace.runs.config import Config
 
 RACE = "race.json"
 
@@ -22,6 +24,8 @@ class RaceState:
     rungs: list[dict[str, Any]] = field(default_factory=list)
     costs: dict[str, PilotCost] = field(default_factory=dict)
     aim: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of the pilots' config, by keys such as train.lr."""
 
     @classmethod
     def read(cls, folder: Path) -> "RaceState":
@@ -29,12 +33,21 @@ class RaceState:
         path = folder / RACE
         if not path.exists():
             return cls()
-        told = json.loads(path.read_text())
-        costs = {label: PilotCost(**one) for label, one in told["costs"].items()}
-        return cls(told["spent_s"], told["rungs"], costs, told["aim"])
+        try:
+            told = json.loads(path.read_text())
+            costs = {label: PilotCost(**one) for label, one in told["costs"].items()}
+            settings = told.get("settings", {})
+            return cls(told["spent_s"], told["rungs"], costs, told["aim"], settings)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ConfigError(
+                f"{path} is not what advise wrote; use overwrite=True or another folder"
+            ) from None
 
-    def check(self, aim: Aim, labels: Sequence[str]) -> None:
-        """Note what the race is for; ConfigError where it was begun for another aim or candidates."""
+    def check(self, aim: Aim, labels: Sequence[str], config: Config) -> None:
+        """Note what the race is for; ConfigError where it was begun for something else.
+
+        labels: of the candidates; config: of their pilots.
+        """
         if self.aim and self.aim != asdict(aim):
             before = Aim(**self.aim).words()
             raise ConfigError(
@@ -47,7 +60,23 @@ class RaceState:
                 f"the pilots that are there are of other candidates, such as {unknown[0]}; go on with "
                 "the same policies, use overwrite=True or another folder"
             )
-        self.aim = asdict(aim)
+        here = json.loads(json.dumps(_flat(configs.plain(replace(config, name="")))))
+        if self.settings:
+            self._check_settings(here)
+        self.aim, self.settings = asdict(aim), here
+
+    def _check_settings(self, here: Mapping[str, Any]) -> None:
+        """ConfigError for a setting that the pilots had otherwise; candidates may be fewer or more."""
+        both = _policies(here) & _policies(self.settings)
+        for key in {**self.settings, **here}:
+            if key.startswith("policies/") and key.split("/")[1] not in both:
+                continue
+            was, now = self.settings.get(key, "not set"), here.get(key, "not set")
+            if was != now:
+                raise ConfigError(
+                    f"{key.replace('/', '.')} is {now} here, but {was} in the pilots that are there; "
+                    "use overwrite=True or another folder"
+                )
 
     def write(self, folder: Path) -> None:
         """Write it into a folder."""
@@ -80,6 +109,22 @@ class RaceState:
         if last == rung:
             self.rungs.pop()  # it was gone on with
         self.rungs.append(told | {"kept": kept, "left": left})
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The values of nested tables by their whole keys, parts of which are between slashes."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{above}{key}/")
+        else:
+            found[f"{above}{key}"] = value
+    return found
+
+
+def _policies(settings: Mapping[str, Any]) -> set[str]:
+    """Labels of [policies] in the values of a config."""
+    return {key.split("/")[1] for key in settings if key.startswith("policies/")}
 
 
 def _rung(told: dict[str, Any]) -> Rung:

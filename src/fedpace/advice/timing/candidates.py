@@ -156,7 +156,7 @@ def fleet_scale(
 def make_candidates(
     config: Config, scale: FleetScale, policies: Iterable[str] | None = None
 ) -> tuple[list[Candidate], dict[str, str]]:
-    """Candidates that can be run with this config, and why others cannot, by label.
+    """Candidates that can be run with this config, and why others are not tried, by label.
 
     policies: labels or names, by default all that are installed and those of [policies].
     """
@@ -164,7 +164,7 @@ def make_candidates(
     named = list(dict.fromkeys(every if policies is None else policies))
     found: dict[str, Candidate] = {}
     refused: dict[str, str] = {}
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for candidate in _all(config, scale, named):
         if candidate.label in found or (candidate.label in config.policies and not candidate.given):
             candidate = replace(candidate, label=_whole_label(candidate))
@@ -177,8 +177,10 @@ def make_candidates(
             continue
         key = repr((plan.use, plan.settings, plan.train, plan.server, plan.budget))
         if key not in seen:
-            seen.add(key)
+            seen[key] = candidate.label
             found[candidate.label] = candidate
+        elif candidate.given:
+            refused[candidate.label] = f"its settings are those of {seen[key]}"
     return list(found.values()), refused
 
 

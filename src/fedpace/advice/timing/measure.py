@@ -41,8 +41,9 @@ class TimingLimits:
 class TimingMeasures:
     """Numbers of a candidate's timing-only run. Rates are by the hour of its clock, over all clients.
 
-    span_s: its length; round_s: mean seconds between two versions of the model; clients_per_round:
-    updates in one; steps_an_hour: whole steps, where an update that counts half is half a step;
+    span_s: its length; first_s: when it had its first model of updates; round_s: mean seconds between
+    two versions of the model; clients_per_round: updates in one; steps_an_hour: whole steps, where an
+    update that counts half is half a step;
     taking_part: share of the clients that ever had an update used; work_an_hour: samples, each counting
     as the share of the model that it trained; staleness: versions that an update is behind, on average;
     depth_share: share of the layers that an update carries; idle_share: of the time that clients were
@@ -52,6 +53,7 @@ class TimingMeasures:
 
     span_s: float
     rounds: int
+    first_s: float | None
     round_s: float | None
     rounds_an_hour: float
     steps_an_hour: float
@@ -214,6 +216,7 @@ def _measures(
     return TimingMeasures(
         span_s=span_s,
         rounds=rounds,
+        first_s=times[0] if rounds else None,
         round_s=times[-1] / rounds if rounds else None,
         rounds_an_hour=rounds / hours,
         steps_an_hour=sum(counters.weights.weights.values()) / hours,

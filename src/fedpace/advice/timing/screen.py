@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import numpy as np
 
+from fedpace.advice.aims import say_seconds
 from fedpace.advice.timing.candidates import Candidate
 from fedpace.advice.timing.ground import CommonGround
 from fedpace.advice.timing.measure import TimedCandidate, TimingLimits, TimingMeasures, time_candidate
@@ -89,6 +90,26 @@ def undominated(timed: Sequence[TimedCandidate]) -> tuple[list[TimedCandidate], 
         else:
             beaten[one.label] = by
     return kept, beaten
+
+
+def find_late(timed: Sequence[TimedCandidate], horizon_s: float | None) -> dict[str, str]:
+    """Candidates that make no model before a run of that length is over, and why, by label.
+
+    None where that holds of all of them; the config's own are never left out.
+    """
+    found = {}
+    for one in timed:
+        if one.measures is None or one.candidate.given or horizon_s is None:
+            continue
+        first_s = one.measures.first_s
+        if first_s is None:
+            found[one.label] = f"no model in {say_seconds(one.measures.span_s)} of its clock"
+        elif first_s > horizon_s:
+            found[one.label] = (
+                f"its first model comes after {say_seconds(first_s)}, but runs end in "
+                f"{say_seconds(horizon_s)}"
+            )
+    return found if len(found) < sum(one.measures is not None for one in timed) else {}
 
 
 def promise(measures: TimingMeasures) -> float:

@@ -119,8 +119,18 @@ def test_a_client_that_finished_nothing_is_as_slow_as_what_it_did_not_finish(tmp
         "left out, for they were given no task",
         "finished nothing, and are taken to be as slow as what they did not finish, and no quicker "
         "than the slowest",
-        "measured once, so that their jitter is everybody's",
+        "measured once, so that the jitter of all stands for theirs",
     ]
+    assert found.words[0].endswith(": client 3")
+
+
+def test_what_status_prints_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    path.write_text(
+        json.dumps({"name": "six", "state": "running", "now_s": 3.0, "clients": []}, indent=2)
+    )
+    with pytest.raises(JournalError, match=r"is a status.*give the folder of the served run"):
+        learn_fleet([path])
 
 
 def test_runs_of_one_federation_are_put_together_by_names(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_sentences_say_who_is_counted_too_little(counted: ClientWeights) -> None
     labels = np.zeros((3, 10), dtype=np.int64)
     labels[0, :4], labels[1, 4:7], labels[2, 7:] = 2, 10, 20
     said = bias_sentences("fedbuff", bias_of(counted, SECONDS, labels))
-    assert "the slowest third holds classes 7 to 9; fedbuff counts it 0.2 of its share" in said
+    assert "the slowest third holds most of classes 7 to 9; fedbuff counts it 0.2 of its share" in said
     assert said[-2:] == [
         "fedbuff counts classes 7 to 9 at 0.2 of their share",
         "fedbuff counts classes 0 to 6 at 1.3 to 5.0 times their share",

@@ -26,6 +26,9 @@ NAMES = "clients.json"
 LISTED = ("file", "explicit")
 """Kinds of fleets whose devices do not depend on the seed."""
 
+_MOST_STATUS_BYTES = 4_000_000
+"""Files that are larger are journals."""
+
 
 @dataclass(frozen=True, slots=True)
 class LearnedFleet:
@@ -82,6 +85,8 @@ class LearnedFleet:
 
 def learn_fleet(journals: Sequence[Path]) -> LearnedFleet:
     """The fleet of these journals' clients; one that is not over counts as far as it has come."""
+    for path in journals:
+        _check_no_status(path)
     runs = [(path, *read(path, unfinished=True)) for path in journals]
     headers = {path: header for path, header, _ in runs}
     factors, operations = _factors(headers)
@@ -112,6 +117,22 @@ def learn_fleet(journals: Sequence[Path]) -> LearnedFleet:
     real = any(header.run.get("clock") == "real" for header in headers.values())
     words = _words(together, devices, real)
     return LearnedFleet(tuple(devices), operations, failed / tasks, words)
+
+
+def _check_no_status(path: Path) -> None:
+    """JournalError for what `fedpace status --json` has printed, which people may hold for enough."""
+    try:
+        if path.stat().st_size > _MOST_STATUS_BYTES:
+            return
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if isinstance(told, dict) and {"clients", "state", "now_s"} <= told.keys():
+        raise JournalError(
+            f"{path} is a status, which has the last times of clients and not the sizes of batches and "
+            "models that they belong to; give the folder of the served run: its journal can be learned "
+            "from while it goes on"
+        )
 
 
 def client_names(journal: Path) -> list[str]:
@@ -205,7 +226,7 @@ def _words(
             f"than the slowest: {_listed(never)}"
         )
     if once:
-        words.append(f"measured once, so that their jitter is everybody's: {_listed(once)}")
+        words.append(f"measured once, so that the jitter of all stands for theirs: {_listed(once)}")
     if real and not known:
         words.append(
             "no first batch was measured: how much longer they take is not known, and left at 1"
@@ -215,7 +236,8 @@ def _words(
 
 def _listed(names: Sequence[str]) -> str:
     few = ", ".join(names[:8])
-    return few if len(names) <= 8 else f"{few} and {len(names) - 8} more"
+    named = few if len(names) <= 8 else f"{few} and {len(names) - 8} more"
+    return f"client{'s' * (len(names) != 1)} {named}"
 
 
 def _online(device: LearnedDevice) -> str:

@@ -64,7 +64,7 @@ def _say_group(policy: str, group: GroupBias) -> str:
     who = _THIRDS.get(group.name, group.name)
     if not group.holds:
         return f"{policy} counts {who} {say_ratio(ratio)}"
-    return f"{who} holds {say_classes(group.holds)}; {policy} counts it {say_ratio(ratio)}"
+    return f"{who} holds most of {say_classes(group.holds)}; {policy} counts it {say_ratio(ratio)}"
 
 
 def _say_classes(policy: str, classes: Sequence[GroupBias]) -> list[str]:

@@ -44,6 +44,14 @@ def test_more_rounds_go_on_from_the_last_snapshot(tmp_path, small, policy, monke
     assert short < grown
 
 
+@pytest.mark.parametrize(
+    "server", [{"memory": "latest"}, {"optimiser": "fedadam", "lr": 0.02}], ids=str
+)
+def test_what_the_server_keeps_of_clients_goes_on(tmp_path, small, server):
+    small |= {"policy": "cadence", "server": server}
+    extended(small, tmp_path, {"stop": {"rounds": 3}}, {"stop": {"rounds": 7}})
+
+
 def count_aggregated(monkeypatch):
     """Counts updates that models are made of."""
     count, aggregate = [0], ModelStore.aggregate

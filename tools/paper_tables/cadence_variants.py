@@ -1,5 +1,7 @@
 """Forms of the policy cadence that were tried and did worse, for the table of its parts."""
 
+from dataclasses import replace
+
 from fedpace.core.commands import Aggregate, Command
 from fedpace.core.events import Arrived, Timer
 from fedpace.core.policy import Commands, Context
@@ -47,3 +49,18 @@ class ByBeats(Cadence):
     def _weight(self, update: Arrived) -> float:
         beats = self._version - update.version + 1
         return float(update.result.samples * beats**self._power)
+
+
+class EveryBeat(Cadence):
+    """An adaptive optimiser takes every beat's mean as a step of its own."""
+
+    @classmethod
+    def takes_memory(cls, adaptive: bool) -> bool:
+        return True
+
+    def __init__(self, settings: CadenceSettings, context: Context) -> None:
+        super().__init__(settings, replace(context, adaptive=False))
+
+
+class SummedEveryBeat(EveryBeat, Summed):
+    """The same with sums."""

@@ -137,6 +137,13 @@ def test_a_target_that_nobody_can_reach_is_refused_or_told(raced, table):
         fedpace.advise(table, policies=FEW, target=0.5, metric="acuracy", within=0)
 
 
+def test_a_target_that_an_untrained_model_has_is_told(table):
+    found = fedpace.advise(
+        table, policies=["sync"], metric="loss", target=9.0, within="30s", jobs=1, progress=False
+    )
+    assert found.sentences[0].startswith("an untrained model has loss ≤ 9 already")
+
+
 def test_a_task_without_a_model_is_timed_alone(table):
     found = fedpace.advise({**table, "task": {"kind": "timing"}}, policies=FEW, within="5s", jobs=1)
     assert found.verdict == "timing only"

@@ -58,6 +58,7 @@ def test_values_are_means_of_the_last_tests_and_a_loss_is_the_better_the_smaller
     scale = find_scale(aim, ACCURACY, pilots, 100.0)
     scores = score_pilots(scale, pilots)
     assert list(scores) == ["b", "a"]
+    assert scale.shown(-1.2) == 1.0  # the end of an interval, and still a share
     assert scale.shown(scores["b"].mean) == pytest.approx(0.6)
     losses = {
         label: {0: summary(values={"loss": curve(2.0, last)}, metrics=(LOSS,))}

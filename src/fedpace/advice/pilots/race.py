@@ -143,6 +143,13 @@ class Race:
         """Why there was no pilot."""
         if carrier.failed:
             return next(iter(carrier.failed.values()))
+        runs = [carrier.summary(label, 0) for label in self._timed]
+        if any(run is not None and run.end_s == 0 and _is_done(run) for run in runs):
+            target = "" if self._aim.target is None else f" {self._info.target(self._aim.target)}"
+            return (
+                f"an untrained model has {self._info.name} {self._info.sign}{target} already: all are "
+                "there at once, and this target tells nothing; give another"
+            )
         costs = self._state.costs.values()
         need = (
             f" of about {say_seconds(min(one.seconds(self._least) for one in costs))}" if costs else ""

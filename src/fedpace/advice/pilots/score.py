@@ -79,8 +79,11 @@ class PilotScale:
         return fmean(cost for cost, _ in costs), costs[-1][1]
 
     def shown(self, score: float) -> float:
-        """A score in the unit of the aim."""
-        return math.exp(score) if self.aim.is_cost else self._sign * score
+        """A score in the unit of the aim; a share stays one, also at the ends of an interval."""
+        if self.aim.is_cost:
+            return math.exp(score)
+        value = self._sign * score
+        return min(max(value, 0.0), 1.0) if self.info.share else value
 
     @property
     def _sign(self) -> float:

@@ -65,7 +65,7 @@ test-trackers: ## what TensorBoard, MLflow and W&B read back, in an environment 
 test-kernels: ## the kernels for GPUs in Triton's interpreter, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-kernels
 	$(VENV)-kernels/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' triton
-	TRITON_INTERPRET=1 $(VENV)-kernels/bin/python -m pytest -n auto tests/learn/many/test_kernels.py
+	TRITON_INTERPRET=1 $(VENV)-kernels/bin/python -m pytest -n auto tests/learn/many/test_kernels.py tests/learn/many/test_norm_kernels.py
 
 lint: $(STAMP) ## style, types and the directions between rooms
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 @cache
 def nursery() -> Any:
     """Where this process has its servers and clients forked."""
-    from tests.net.federation import Nursery
+    from tests.net.children import Nursery
 
     return Nursery()
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.net.federation import Federation, Nursery
+from tests.net.children import Nursery
+from tests.net.federation import Federation
 
 
 @pytest.fixture(scope="session")

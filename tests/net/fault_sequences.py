@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from grpc import aio
 
-from tests.net.federation import Child, Federation, Nursery
+from tests.net.children import Child, Nursery
+from tests.net.federation import Federation
 from tests.net.proxy import Proxy
 from tests.net.toy_client import Rogue
 

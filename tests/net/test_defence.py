@@ -13,7 +13,8 @@ from fedpace.core.events import Event, Failed, Left
 from fedpace.core.journal import read
 from fedpace.net import federation_pb2 as pb
 from fedpace.net.client import Client
-from tests.net.federation import QUICK, Federation
+from tests.net.children import QUICK
+from tests.net.federation import Federation
 from tests.net.proxy import Proxy
 from tests.net.rig import Sleeper, serving, settings
 from tests.net.toy_client import Rogue

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.net.children import Nursery
 from tests.net.fault_sequences import FAULTS, POLICIES, FaultSequence
-from tests.net.federation import Nursery
 from tests.sizes import sizes
 
 SEEDS = 25

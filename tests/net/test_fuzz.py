@@ -8,41 +8,25 @@ client trains beside it: it must be served as if nothing had been, and the model
 have made, bit by bit.
 """
 
-import asyncio
 import dataclasses
 import json
-import logging
 import random
 import socket
-import threading
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
 from itertools import islice
 
 import grpc
 import pytest
 from grpc import aio
-from msgspec.structs import replace
 
-from fedpace.core.books import Bookkeeper
-from fedpace.core.budget import Budget
-from fedpace.core.commands import SetTimer, Train
-from fedpace.core.errors import PeerError
-from fedpace.core.events import Arrived, Failed, Joined, Left, Profiled, Started
-from fedpace.core.facts import Finished
-from fedpace.core.journal import JOURNAL, part_path, read, replay
-from fedpace.core.run import EvaluateSettings
-from fedpace.learn.model.arrays import arrays_to_update
+from fedpace.core.commands import Train
+from fedpace.core.events import Arrived, Failed, Joined, Left
+from fedpace.core.journal import JOURNAL, read
 from fedpace.net import federation_pb2 as pb
-from fedpace.net.client import Client
 from fedpace.net.pieces import Piece
 from fedpace.net.service import INSTANCE, OPTIONS
 from fedpace.remote import packing as arrays
-from fedpace.remote.reports import ClientLost, ClientReady, JoinRequest
-from fedpace.remote.settings import ServeSettings
-from fedpace.remote.world import RemoteWorld
-from fedpace.runs import config as configs
-from fedpace.runs import plugins
+from fedpace.remote.reports import ClientReady, JoinRequest
 from tests.net.garbage import (
     FLOATS,
     INTEGERS,
@@ -52,104 +36,21 @@ from tests.net.garbage import (
     files,
     garble,
     good,
-    honest,
     noise,
     said,
     spoil,
     spoil_piece,
 )
+from tests.net.honest import ROUNDS, beside_an_honest_client, nothing_logged_as_error, played
 from tests.net.mallory import Mallory, Raw
-from tests.net.rig import LONG_S, SAMPLES, Sleeper, digest, serving, settings, update
-from tests.net.test_parity import CALM, Machines, decide
-from tests.policies.test_contract import VARIANTS
+from tests.net.rig import LONG_S, SAMPLES, digest, update
 from tests.sizes import sizes
-
-SERVE = {
-    "wait_for": 2,
-    "hellos_per_minute": 10**9,
-    "quarantine_after": 10**9,
-    "silent_s": 60.0,
-    "return_s": 60.0,
-    # What is wrong is to be found out by each report itself, thousands of times.
-    "failures_in_a_row": 0,
-    "norm_factor": 0.0,
-    "loss_factor": 0.0,
-    "influence": 0.0,
-}
-ROUNDS = 10
 
 
 @pytest.fixture(autouse=True)
 def no_error_in_the_log():
-    """What is turned away is worth a warning, by the thousands; nothing is an error of the server's."""
-    found = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: found.append(record.getMessage())
-    # What grpc.aio says in a process with several loops, when one of them has ended.
-    handler.addFilter(lambda record: "PollerCompletionQueue" not in record.getMessage())
-    ours, root = logging.getLogger("fedpace"), logging.getLogger()
-    ours.setLevel(logging.ERROR)
-    root.addHandler(handler)
-    yield
-    root.removeHandler(handler)
-    ours.setLevel(logging.NOTSET)
-    assert found == []
-
-
-class Honest:
-    """A client in a thread of its own: it trains on and on, but waits with the last round."""
-
-    def __init__(self, address):
-        self.may_end, self.has_all_but_one = threading.Event(), threading.Event()
-        self.said = ""
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._take_part(address)))
-        self.thread.start()
-
-    async def _take_part(self, address):
-        honest = self
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-
-        class Patient(Sleeper):
-            def train(self, opened, *others):
-                if opened.version == ROUNDS - 1:
-                    honest.has_all_but_one.set()
-                    assert honest.may_end.wait(2 * LONG_S)
-                return super().train(opened, *others)
-
-        with suppress(asyncio.CancelledError):
-            self.said = await Client(address, "honest", Patient(0.003, value=0.5)).take_part()
-
-    def end(self):
-        self.may_end.set()
-        self.thread.join(5)
-        if self.thread.is_alive():  # the server is gone, and it waits for it
-            self._loop.call_soon_threadsafe(self._task.cancel)
-            self.thread.join(LONG_S)
-
-
-@contextmanager
-def beside_an_honest_client(folder, undisturbed, **serve):
-    """A server to be played with. It ends as it would have without that: bit by bit."""
-    with serving(settings("fedasync", 4, ROUNDS, SERVE | serve), folder) as site:
-        honest = Honest(site.address)
-        try:
-            yield site
-            assert honest.has_all_but_one.wait(LONG_S)
-            updates = {record.name: record.updates for record in site.world.clients}
-            assert updates.pop("honest") == ROUNDS - 1
-            assert set(updates.values()) <= {0}
-            honest.may_end.set()
-            site.ended()
-            honest.thread.join(LONG_S)
-            assert honest.said == f"{ROUNDS} rounds are over"
-            assert undisturbed in (None, site.weights())
-        finally:
-            honest.end()
-    told = list(read(folder / JOURNAL)[1])
-    assert [one for one in told if isinstance(one, Finished)]
-    number = next(one.client for one in told if isinstance(one, Arrived))
-    assert not [one for one in told if isinstance(one, Left | Failed) and one.client == number]
-    replay_all(folder / JOURNAL)
+    with nothing_logged_as_error():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -159,18 +60,6 @@ def undisturbed(tmp_path_factory):
         before = site.weights()
     assert site.weights() != before
     return site.weights()
-
-
-def replay_all(path):
-    header, _ = read(path)
-    kind = plugins.load("policies", header.policy)
-    own = configs.build(kind.Settings, header.settings, header.policy)
-    replay(path, kind(own, header.context))
-
-
-def played(site, play):
-    """Run it in the server's loop."""
-    return asyncio.run_coroutine_threadsafe(play, site.server._loop).result(4 * LONG_S)
 
 
 # Straight at the handlers
@@ -239,14 +128,6 @@ def test_no_update_counts_of_which_is_told_what_cannot_be(cases, undisturbed, tm
         played(site, play(Mallory(site.server)))
 
 
-@sizes("seed", 0, 1)
-def test_reading_array_files_fails_in_one_way_only(seed):
-    draw = random.Random(100 + seed)
-    for data in islice(files(draw), 2000):
-        with suppress(PeerError):
-            arrays_to_update(arrays.unpack(data, 1 << 20))
-
-
 @sizes("cases", 400, 800)
 def test_no_transfer_does_any_harm_cut_repeated_and_out_of_order(cases, undisturbed, tmp_path):
     draw = random.Random(cases)
@@ -306,40 +187,6 @@ async def offered_pieces(draw, mallory):
         at = draw.randrange(len(requests))
         requests[at] = dataclasses.replace(requests[at], data=garble(draw, requests[at].data))
     return data, requests
-
-
-@sizes("cases", 150, 400)
-def test_no_profile_that_cannot_be_gets_to_a_policy(cases, tmp_path):
-    draw = random.Random(cases)
-    impossible = [
-        *({name: value} for name in ("batch_s", "down_s", "up_s", "latency_s") for value in FLOATS[:4]),
-        *(
-            {name: value}
-            for name in ("batch_s", "down_s", "up_s", "latency_s")
-            for value in FLOATS[10:]
-        ),
-        *({"batches": value} for value in (0, SAMPLES + 1, *INTEGERS[5:])),
-    ]
-
-    async def play(mallory):
-        await mallory.join()
-        for _ in range(cases):
-            told = honest("profiled", mallory.task, mallory.version)
-            for name, value in draw.choice(impossible).items():
-                setattr(told.rates, name, value)
-            mallory.say(profiled=told)
-            assert await mallory.hear("probe"), "the next round's"
-
-    serve = SERVE | {"wait_for": 1}
-    with serving(settings("timelyfl", 2, 10**6, serve, k=1), tmp_path) as site:
-        before, mallory = site.weights(), Mallory(site.server)
-        played(site, play(mallory))
-        assert mallory.refused == cases
-        assert site.weights() == before
-        assert site.error is None
-        site.stop.set()
-        assert site.ended() is None
-    replay_all(part_path(tmp_path / JOURNAL))
 
 
 @sizes("cases", 150, 300)
@@ -412,83 +259,6 @@ def test_who_is_shut_out_is_given_nothing_more_and_all_its_tasks_have_an_end(und
                 del open_tasks[task]
     assert len(here) == 1
     assert set(open_tasks.values()) <= here
-
-
-def test_a_report_that_is_repeated_takes_nothing_away(tmp_path):
-    async def play(mallory):
-        await mallory.join()
-        number, data = mallory.task, arrays.pack(update(value=0.25))
-        await mallory.upload(data)
-        mallory.say(done=honest("done", number, 0))
-        assert (await mallory.hear("accepted")).accepted.task == number
-        if mallory.task == number:
-            assert await mallory.hear("train")
-        for _ in range(3):
-            mallory.say(done=honest("done", number, 0))
-        mallory.say(done=mallory.done())  # nothing came of it: it is told when it is read
-        while (await mallory.hear("refused")).refused.task != mallory.task:
-            pass
-        return number
-
-    with serving(settings("fedbuff", 2, 2, SERVE | {"wait_for": 1}, k=2), tmp_path) as site:
-        number = played(site, play(Mallory(site.server)))
-        kept = site.world._spool.path(number)
-        assert kept is not None, "a server that is killed now could not go on"
-        assert kept.exists()
-
-
-class Liars(Machines):
-    """Clients whose speeds and data are what they say, at the worst; see test_parity."""
-
-    def __init__(self, draw, folder):
-        self.draw = draw
-        super().__init__(CALM, folder)
-
-    def report(self, event):
-        if isinstance(event, (Arrived, Profiled)) and self.draw.random() < 0.3:
-            lies = {
-                name: self.draw.choice((*FLOATS, 1e-9, 1e-8, 0.01))
-                for name in ("batch_s", "down_s", "up_s", "latency_s")
-                if self.draw.random() < 0.5
-            }
-            if self.draw.random() < 0.3:
-                lies["batches"] = self.draw.choice((1, 3, 40, *INTEGERS))
-            event = replace(event, rates=replace(event.rates, **lies))
-        super().report(event)
-
-    def come(self, client):
-        samples, most = self.draw.choice(((1, 1), (2, 50), (40, None), (40, 40), (10**12, None)))
-        self.world.put(ClientReady(client, samples, most, f"{client:032x}", False, Future()))
-
-    def send_refusal(self, client, task, reason):
-        pass
-
-    def expel(self, client, reason):
-        pass
-
-
-@sizes("seeds", range(1), range(1, 4))
-@pytest.mark.parametrize(("name", "options"), VARIANTS)
-def test_no_claim_of_a_client_breaks_a_policy(name, options, seeds, tmp_path):
-    for seed in seeds:
-        decide(name, options, 0.05, Liars(random.Random(seed), tmp_path), EvaluateSettings())
-
-
-def test_a_timer_can_be_as_far_away_as_numbers_go(tmp_path):
-    names = tmp_path / "clients.json"
-    world = RemoteWorld(1, ServeSettings(), None, None, None, names, lambda: None)
-    books = Bookkeeper(Budget())
-    world.attach(books)
-    for report in (JoinRequest("a", Future()), ClientReady(0, 1, None, MALLORY, False, Future())):
-        world.put(report)
-    for kind in (Joined, Started):
-        event = world.next()
-        assert isinstance(event, kind)
-        books.note(event)
-    books.note(SetTimer("late", 1.7e308))
-    later = threading.Timer(0.05, world.put, [ClientLost(0, "it has left")])
-    later.start()
-    assert isinstance(world.next(), Left)
 
 
 # Through gRPC

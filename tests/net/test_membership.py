@@ -1,7 +1,6 @@
 """Enrolment, roles, renewal and orders, with a real server on loopback."""
 
 import asyncio
-import socket
 import ssl
 import threading
 import time
@@ -10,13 +9,10 @@ from datetime import timedelta
 
 import grpc
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from grpc import aio
 
 from fedpace.core.errors import PeerError
-from fedpace.core.events import Arrived, Failed, Left
-from fedpace.core.journal import JOURNAL, part_path, read
 from fedpace.net import federation_pb2 as pb
 from fedpace.net import membership
 from fedpace.net.client import Client, Refusal
@@ -29,8 +25,7 @@ from fedpace.net.keys.identity import utc_now
 from fedpace.net.keys.joining import JoinToken
 from fedpace.net.membership import MembershipStub
 from fedpace.net.service import INSTANCE, OPTIONS, Stub
-from fedpace.runs.federation import ask_status, give_order
-from tests.cli.command import fedpace, succeeded
+from fedpace.runs.federation import give_order
 from tests.net.rig import LONG_S, SAMPLES, Sleeper, digest, serving, settings
 
 SERVE = {"wait_for": 1, "beat_s": 0.2, "silent_s": 30.0, "return_s": 30.0}
@@ -269,174 +264,6 @@ def test_certificates_are_signed_so_often_a_minute(authority, tmp_path, monkeypa
             enrolled(site, token, tmp_path / "own")
 
 
-# Roles
-
-
-def test_a_client_sees_itself_and_an_operator_everybody(authority, tmp_path):
-    a, b = (ClientKeys.open(authority.client(name)) for name in "ab")
-    ops = ClientKeys.open(authority.client("ops", role="operator"))
-    with site_of(authority, tmp_path) as site, member(site, a), member(site, b):
-        until(lambda: sum(one.updates > 0 for one in site.world.clients) == 2)
-        own = asyncio.run(ask_status(site.address, a))
-        assert [one.name for one in own.clients] == ["a"]
-        assert own.own_only
-        whole = asyncio.run(ask_status(site.address, ops))
-        assert sorted(one.name for one in whole.clients) == ["a", "b"]
-        assert not whole.own_only
-        assert all(one.keys_end > time.time() for one in whole.clients)
-
-
-def test_an_operator_does_not_take_part(authority, tmp_path):
-    ops = ClientKeys.open(authority.client("ops", role="operator"))
-    with site_of(authority, tmp_path) as site, member(site, ops) as ended:
-        until(lambda: ended)
-        assert "ops is an operator" in str(ended[0])
-        assert site.world.clients == []
-
-
-def test_a_client_gives_no_orders(authority, tmp_path):
-    a = ClientKeys.open(authority.client("a"))
-    authority.client("b")
-    with site_of(authority, tmp_path) as site:
-        for what in ({"stop": True}, {"expel": "b"}, {"drain": "b"}):
-            with pytest.raises(PeerError, match="a is a client; only an operator may"):
-                order(site, a, **what)
-        assert not site.over.is_set()
-    assert [one for one in whats(authority) if one[0].startswith("was refused")] == [
-        ("was refused: stop", None),
-        ("was refused: expel", "b"),
-        ("was refused: drain", "b"),
-    ]
-    assert all(since is None for _, since in authority.identities())
-
-
-def test_an_operator_expels_a_client_for_good_and_the_others_go_on(authority, tmp_path):
-    a, b = (ClientKeys.open(authority.client(name)) for name in "ab")
-    ops = ClientKeys.open(authority.client("ops", role="operator"))
-    with site_of(authority, tmp_path) as site, member(site, a) as ended, member(site, b) as other:
-        until(lambda: sum(one.updates > 0 for one in site.world.clients) == 2)
-        assert order(site, ops, expel="a", reason="it lies") == "a is expelled"
-        until(lambda: ended)
-        assert isinstance(ended[0], Refusal)
-        by_name = {one.name: one for one in site.world.clients}
-        had = by_name["b"].updates
-        until(lambda: by_name["b"].updates > had + 3)
-        assert not other
-        with pytest.raises(PeerError, match=r"did you mean 'b'|no client"):
-            order(site, ops, expel="nobody")
-        with pytest.raises(PeerError, match="nobody expels itself"):
-            order(site, ops, expel="ops")
-    line = next(one for one in read_audit(authority.folder) if one["what"] == "expelled")
-    assert (line["who"], line["name"], line["reason"]) == ("ops", "a", "it lies")
-
-
-def test_a_drained_client_ends_its_task_and_leaves_and_may_come_back(authority, tmp_path):
-    a, b = (ClientKeys.open(authority.client(name)) for name in "ab")
-    ops = ClientKeys.open(authority.client("ops", role="operator"))
-    with site_of(authority, tmp_path) as site, member(site, b), member(site, a, 0.02) as ended:
-        until(lambda: sum(one.updates > 0 for one in site.world.clients) == 2)
-        number = next(i for i, one in enumerate(site.world.clients) if one.name == "a")
-        assert order(site, ops, drain="a") == "a leaves when its tasks have ended"
-        until(lambda: ended)
-        assert ended == ["an operator asked you to leave"]
-        until(lambda: not site.world.clients[number].online)
-        with member(site, a) as again:
-            until(lambda: site.world.clients[number].online)
-            assert not again
-        with pytest.raises(PeerError, match="there is no client 'c' here"):
-            order(site, ops, drain="c")
-    told = list(read(part_path(tmp_path / "out" / JOURNAL))[1])
-    mine = [one for one in told if isinstance(one, Arrived | Failed | Left) and one.client == number]
-    left = next(i for i, one in enumerate(mine) if isinstance(one, Left))
-    assert isinstance(mine[left - 1], Arrived)
-
-
-def test_an_operator_stops_the_server_and_it_can_go_on(authority, tmp_path):
-    a = ClientKeys.open(authority.client("a"))
-    ops = ClientKeys.open(authority.client("ops", role="operator"))
-    with site_of(authority, tmp_path) as site, member(site, a) as ended:
-        until(lambda: site.world.clients and site.world.clients[0].updates > 0)
-        said = fedpace(tmp_path, "status", site.address, "--keys", str(a.folder))
-        assert "these keys are a client's" in succeeded(said)
-        words = ("stop", site.address, "--keys", str(ops.folder), "--reason", "a new disk")
-        assert "go on with --resume" in succeeded(fedpace(tmp_path, *words))
-        until(site.over.is_set)
-        assert site.result is None
-        assert not ended
-    (line,) = [one for one in read_audit(authority.folder) if one["what"] == "stopped the server"]
-    assert (line["who"], line["reason"]) == ("ops", "a new disk")
-
-
-# Renewal
-
-
-def test_a_client_renews_its_certificate_by_itself_and_goes_on(authority, tmp_path):
-    past = Authority(authority.folder, authority.ca, lambda: utc_now() - timedelta(days=80))
-    keys = ClientKeys.open(past.client("a", days=90))
-    before = keys.until
-    with site_of(authority, tmp_path, clients=1) as site, member(site, keys) as ended:
-        until(lambda: ClientKeys.open(keys.folder).until > before, "it was not renewed")
-        fresh = ClientKeys.open(keys.folder)
-        until(
-            lambda: any(
-                one.identity.until == fresh.until and one.takes_part for one in site.server.connections
-            ),
-            "it does not connect with the new one",
-        )
-        had = site.world.clients[0].updates
-        until(lambda: site.world.clients[0].updates > had + 3)
-        assert not ended
-    told = list(read(part_path(tmp_path / "out" / JOURNAL))[1])
-    lefts = [one for one in told if isinstance(one, Left | Failed)]
-    assert len(lefts) <= 2  # at its end, when it goes
-    assert ("renewed a certificate", "a") in whats(authority)
-
-
-def test_the_server_shows_another_certificate_without_a_restart(authority, tmp_path):
-    keys = ClientKeys.open(authority.client("a"))
-
-    def shown(site):
-        at = ("127.0.0.1", site.port)
-        pem = ssl.get_server_certificate(at, timeout=LONG_S)
-        return x509.load_pem_x509_certificate(pem.encode()).serial_number
-
-    with site_of(authority, tmp_path) as site, member(site, keys):
-        until(lambda: site.world.clients and site.world.clients[0].updates > 0)
-        first = shown(site)
-        assert shown(site) == first
-        authority.renew(["127.0.0.1"])
-        second = shown(site)
-        assert second != first
-        (authority.folder / "server.crt").write_text("?")  # what is broken changes nothing
-        assert shown(site) == second
-        had = site.world.clients[0].updates
-        until(lambda: site.world.clients[0].updates > had + 3)
-
-
-def test_what_ends_soon_is_in_the_status_and_in_the_log(tmp_path, caplog):
-    past = Authority.create(
-        tmp_path / "keys", ["127.0.0.1"], days=100, clock=lambda: utc_now() - timedelta(days=80)
-    )
-    ops = ClientKeys.open(past.client("ops", role="operator"))
-    a = ClientKeys.open(past.client("a"))
-    with site_of(past, tmp_path) as site, member(site, a):
-        until(lambda: site.world.clients and site.world.clients[0].updates > 0)
-        until(lambda: "the server's certificate ends" in caplog.text)
-        (warning,) = asyncio.run(ask_status(site.address, ops)).warnings
-        assert warning.startswith("the server's certificate ends 20")
-        assert "fedpace keys init --renew" in warning
-        assert not asyncio.run(ask_status(site.address, a)).warnings
-    soon = past.client("b", "token", days=100)
-    gate = Gate.open(past.folder, "token")
-    with serving(settings("sync", 1, ON, SERVE), tmp_path / "tokens", gate) as site:
-        b = ClientKeys.open(soon)  # which cannot be renewed
-        with member(site, b):
-            until(lambda: "the token of b ends 20" in caplog.text)
-            until(lambda: site.world.clients and site.world.clients[0].online)
-            (warning,) = asyncio.run(ask_status(site.address, b)).warnings
-            assert warning.startswith("the token of b ends 20")
-
-
 # Limits of clients, and the end of a run
 
 
@@ -492,11 +319,3 @@ def test_a_server_waits_for_nobody_who_was_told(authority, tmp_path):
         began = time.monotonic()
         site.ended()
         assert time.monotonic() - began < 20
-
-
-def test_orders_need_keys(tmp_path):
-    with serving(settings("sync", 2, 1, SERVE), tmp_path / "out") as site:
-        with pytest.raises(PeerError, match="without keys knows no operators"):
-            order(site, None, stop=True)
-        with socket.create_connection(("127.0.0.1", site.port)):
-            pass

@@ -3,7 +3,7 @@
 from fedpace.core.events import Failed, Joined, Left
 from fedpace.core.facts import Changed
 from fedpace.report.summary import summarise
-from tests.net.federation import CRASHED, QUICK
+from tests.net.children import CRASHED, QUICK
 
 ON = 10**6
 

@@ -1,144 +1,40 @@
 """Training by the clock comes to what the simulator says, and to the weights of a simulated task."""
 
 import math
-import threading
-from dataclasses import astuple
 from itertools import product
 
 import pytest
 import torch
-from msgspec.structs import replace
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedpace.core.commands import Work
-from fedpace.core.errors import ConfigError, PeerError, PolicyError
-from fedpace.core.model import LayerCost, ModelProfile
-from fedpace.fleet.fleet import Pace
 from fedpace.learn.model.arrays import layout_digest
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.live import LiveTrainer
-from fedpace.learn.train.live_task import BatchTimes
 from fedpace.learn.train.orders import TaskOpening, TaskOrders
-from fedpace.learn.train.trainer import Job, Trainer, TrainSettings
-from fedpace.sim import layerwise, timeline
+from fedpace.learn.train.trainer import Trainer, TrainSettings
 from tests.learn.learning_toys import Tied, normed, plain, task
+from tests.learn.train.live_bench import (
+    ADAM,
+    CLIENT,
+    EPOCH,
+    HEAVY,
+    NUMBER,
+    SAMPLES,
+    SEED,
+    SIZE,
+    VERSION,
+    Bench,
+    Clock,
+    Takes,
+    Waiting,
+    agrees,
+    probed,
+    same,
+    works,
+)
 from tests.messages import make_job
 from tests.sizes import sizes
-
-SEED, CLIENT, NUMBER, VERSION, SIZE = 7, 1, 3, 2, 5
-SAMPLES = 21
-"""Of that client: epochs of 5 batches, the last of them with one sample."""
-EPOCH = 5
-HEAVY = TrainSettings(lr=0.1, options={"momentum": 0.9, "weight_decay": 0.1})
-ADAM = TrainSettings(optimiser="Adam", lr=0.01, decay=0.5)
-
-
-class Clock:
-    """Goes on by what the passes through a model take, and not otherwise."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-class Takes(torch.autograd.Function):
-    """Takes its time when the backward pass comes to it."""
-
-    @staticmethod
-    def forward(ctx, x, clock, seconds):
-        ctx.clock, ctx.seconds = clock, seconds
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        ctx.clock.now += ctx.seconds * len(grad)
-        return grad, None, None
-
-
-class Bench:
-    """A client whose model takes set times: a pass forward, and each layer back, input first.
-
-    Times are of one sample.
-    """
-
-    def __init__(self, make=normed, forward=2.0, backward=(1.0, 0.5, 2.0, 0.25, 1.0), settings=HEAVY):
-        self.clock = Clock()
-        whole = task(make)
-        mine = torch.from_numpy(whole.clients[CLIENT])
-
-        def slowed():
-            model = make()
-            layers = (module for module in model if any(True for _ in module.parameters()))
-            for layer, seconds in zip(layers, backward, strict=True):
-                layer.register_forward_hook(
-                    lambda module, args, out, seconds=seconds: Takes.apply(out, self.clock, seconds)
-                )
-            return model
-
-        def loss(outputs, targets):
-            self.clock.now += forward * len(targets)
-            return cross_entropy(outputs, targets)
-
-        own = Task(slowed, tuple(one[mine] for one in whole.train), whole.test, loss=loss)
-        costs = (LayerCost(f"{at}", 4, forward / len(backward), b) for at, b in enumerate(backward))
-        self.profile = ModelProfile(tuple(costs))
-        self.sample_s = forward + sum(backward)
-        self.live = LiveTrainer(own, settings, SEED, CLIENT, profile=self.profile)
-        self.trainer = Trainer(whole, settings, SEED)
-        self.clock.now = 0.0
-
-    def train(self, work=None, opened=None, orders=None, **calls):
-        opened = TaskOpening(NUMBER, VERSION, SIZE) if opened is None else opened
-        orders = TaskOrders() if orders is None else orders
-        if work is not None:
-            orders.work(work)
-        return self.live.train(opened, self.live.initial(), orders, self.clock, **calls)
-
-    def simulated(self, outcome, estimate=None, full_steps=None):
-        """The update of a simulated task that comes to the same."""
-        result = outcome.result
-        if full_steps is not None:
-            result = replace(result, full_steps=full_steps)
-        job = Job(CLIENT, NUMBER, VERSION, SIZE, result, estimate)
-        return self.trainer.run(job, self.trainer.initial())
-
-    def expected(self, work, done=0, begins_at=0.0):
-        """What the simulator says a task comes to."""
-        batches, way = timeline.Batches(SIZE, SAMPLES), timeline.Link(0.0, 0.0, 0.0)
-        pace = Pace(self.sample_s, math.inf, math.inf, 0.0)
-        arguments = (work, batches, pace, way, self.profile, done, begins_at)
-        if work.stop_in is None:
-            return timeline.carry_out(*arguments)
-        return layerwise.carry_out(*arguments, None)
-
-
-def probed(go_on=True, max_epochs=None):
-    return TaskOpening(NUMBER, VERSION, SIZE, probe=True, go_on=go_on, max_epochs=max_epochs)
-
-
-def works(**more):
-    return Work(SIZE, **({"steps": 7} if "epochs" not in more else {}), **more)
-
-
-def same(one, other):
-    """Whether two updates are the same bits."""
-    for kind in ("params", "buffers", "counters", "gradient"):
-        a, b = getattr(one, kind), getattr(other, kind)
-        if (a is None) != (b is None) or (a is not None and not torch.equal(a, b)):
-            return False
-    estimates = [
-        None if u.estimates is None else list(map(repr, astuple(u.estimates))) for u in (one, other)
-    ]
-    numbers = [(u.depth, u.effort, u.width) for u in (one, other)]
-    return estimates[0] == estimates[1] and numbers[0] == numbers[1]
-
-
-def agrees(outcome, expected):
-    """Whether an outcome is what the simulator expected, times aside."""
-    return replace(outcome.result, first_s=None) == expected.result
 
 
 @pytest.fixture
@@ -398,194 +294,3 @@ def test_a_tied_weight_is_in_time_with_its_first_use_or_not_at_all():
         (0, 4, True),
         (1, 4, False),
     ]
-
-
-# Being told
-
-
-class Waiting(TaskOrders):
-    """Gives the work, or none, when somebody waits for it."""
-
-    def __init__(self, later=None):
-        super().__init__()
-        self._later = later
-
-    def wait(self):
-        if self._later is None:
-            self.cancel()
-        else:
-            self.work(self._later)
-        return super().wait()
-
-
-@pytest.mark.parametrize("at", [1, 4, 7])
-@pytest.mark.parametrize("how", [{}, {"depth": 2}, {"stop_at": 1e6, "stop_in": "layer"}], ids=str)
-def test_a_cancelled_task_ends_with_its_batch_and_the_next_one_starts_afresh(bench, at, how):
-    orders, told = TaskOrders(), []
-
-    def cancel(steps):
-        told.append(steps)
-        if steps == at:
-            orders.cancel()
-
-    assert bench.train(works(**how), orders=orders, on_step=cancel) is None
-    assert told[-1] == at
-    outcome = bench.train(works(depth=2))
-    assert same(outcome.update, bench.simulated(outcome))
-
-
-@pytest.mark.parametrize("go_on", [True, False])
-def test_a_task_may_be_cancelled_while_it_goes_on_or_waits_for_work(bench, go_on):
-    told, orders = [], Waiting()
-
-    def on_step(steps):
-        told.append(steps)
-        if steps == 3:
-            orders.cancel()
-
-    assert bench.train(opened=probed(go_on), orders=orders, on_step=on_step) is None
-    assert told == ([1, 2, 3] if go_on else [1])
-
-
-@pytest.mark.parametrize(
-    "opened", [TaskOpening(NUMBER, VERSION, SIZE), probed()], ids=["work", "probe"]
-)
-def test_a_task_that_is_cancelled_before_it_begins_trains_nothing(bench, opened):
-    orders, told = TaskOrders(), []
-    orders.cancel()
-    assert bench.train(opened=opened, orders=orders, on_step=told.append) is None
-    assert not told
-    assert bench.clock.now == 0
-
-
-def test_a_thread_is_told_by_another_while_it_trains_and_while_it_waits(bench):
-    profiled, results = threading.Event(), []
-    orders, cancelled, last = TaskOrders(), TaskOrders(), TaskOrders()
-
-    def training():
-        results.append(bench.train(opened=probed(), orders=orders, on_profile=lambda _: profiled.set()))
-        results.append(bench.train(opened=probed(go_on=False), orders=cancelled))
-        results.append(bench.train(orders=last))
-
-    thread = threading.Thread(target=training)
-    thread.start()
-    assert profiled.wait(30)
-    orders.work(Work(SIZE, steps=10_000, depth=2, stop_at=bench.clock.now))
-    cancelled.cancel()
-    last.work(works())
-    thread.join(30)
-    assert not thread.is_alive()
-    first, second, third = results
-    assert first.result.full_steps >= 1
-    assert (first.result.cut, first.result.steps) == (True, first.result.full_steps)
-    assert same(first.update, bench.simulated(first))
-    assert second is None
-    assert same(third.update, bench.simulated(third))
-
-
-def test_waiting_ends_with_the_work_of_another_thread():
-    orders, found = TaskOrders(), []
-    thread = threading.Thread(target=lambda: found.append(orders.wait()))
-    thread.start()
-    orders.work(works())
-    thread.join(30)
-    assert found == [works()]
-
-
-def test_a_task_gets_work_once(bench):
-    orders = TaskOrders()
-    orders.work(works())
-    with pytest.raises(PeerError, match="already"):
-        orders.work(works(depth=2))
-    assert bench.train(orders=orders).result.depth == 5
-
-
-@pytest.mark.parametrize(
-    ("work", "opened", "kind", "message"),
-    [
-        (works(depth=6), probed(go_on=False), PolicyError, "depth 6, but the model has 5"),
-        (works(depth=6), None, PolicyError, "depth 6, but the model has 5"),
-        (Work(4, steps=1), None, PeerError, "keep its batch size"),
-        (works(width=0.5), probed(go_on=False), PeerError, "do not probe a task that has a width"),
-    ],
-)
-def test_work_that_does_not_fit_is_refused_and_the_next_task_is_fine(work, opened, kind, message):
-    whole = task(normed)
-    live = LiveTrainer(whole, HEAVY, SEED, 0)
-    orders = Waiting(work)
-    with pytest.raises(kind, match=message):
-        live.train(opened or TaskOpening(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
-    orders = TaskOrders()
-    orders.work(works())
-    assert (
-        live.train(TaskOpening(NUMBER, VERSION, SIZE), live.initial(), orders, Clock()).result.steps
-        == 7
-    )
-
-
-def test_a_model_that_fails_leaves_the_trainer_ready():
-    class Fragile(nn.Linear):
-        broken = False
-
-        def forward(self, x):
-            if Fragile.broken:
-                raise ZeroDivisionError
-            return super().forward(x)
-
-    live = LiveTrainer(task(lambda: Fragile(4, 3)), HEAVY, SEED, 0)
-
-    def once():
-        orders = TaskOrders()
-        orders.work(works())
-        return live.train(TaskOpening(NUMBER, VERSION, SIZE), live.initial(), orders, Clock())
-
-    state, expected = torch.get_rng_state(), once()
-    Fragile.broken = True
-    with pytest.raises(ZeroDivisionError):
-        once()
-    Fragile.broken = False
-    assert same(once().update, expected.update)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_a_profile_of_another_model_is_refused():
-    with pytest.raises(ConfigError, match="3 layers, but the model has 5"):
-        LiveTrainer(task(normed), HEAVY, SEED, 0, profile=ModelProfile.even(3, 100))
-
-
-# Times
-
-
-def test_the_speed_of_the_full_model_is_the_median_of_its_batches():
-    times = BatchTimes([0.5, 1.0], size=4)
-    for seconds in (9.0, 1.0, 2.0):
-        times.note(2, 4, seconds)
-    times.note(2, 1, 50.0)
-    times.note(1, 4, 7.0)
-    assert times.full_s == 2.0
-
-
-def test_where_only_a_part_was_trained_its_time_is_scaled():
-    times = BatchTimes([0.5, 1.0], size=4)
-    times.note(1, 2, 0.5)
-    assert times.full_s == 2.0  # a short batch is better than none
-    for seconds in (3.0, 1.0, 2.0):
-        times.note(1, 4, seconds)
-    assert times.full_s == 4.0
-
-
-def test_the_next_batch_is_expected_to_take_what_the_last_ones_took():
-    times = BatchTimes([0.5, 1.0], size=4)
-    times.note(2, 4, 2.0)
-    assert times.next_s(1, 4) == 1.0
-    for seconds in (100.0, 1.0, 2.0, 3.0, 4.0, 5.0):
-        times.note(1, 4, seconds)
-    times.note(1, 1, 70.0)
-    assert (times.next_s(1, 4), times.next_s(1, 2)) == (3.0, 1.5)
-
-
-def test_a_thinner_model_tells_the_speed_of_the_full_one():
-    times = BatchTimes([0.25, 0.25], size=4)
-    times.note(2, 4, 1.0)
-    assert times.full_s == 4.0
-    assert times.next_s(2, 4) == 1.0

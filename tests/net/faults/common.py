@@ -10,7 +10,8 @@ import json
 import torch
 
 from fedpace.core.events import Arrived
-from tests.net.federation import QUICK, Federation
+from tests.net.children import QUICK
+from tests.net.federation import Federation
 
 SOON = QUICK | {"return_s": 0.4}
 """For tests in which somebody leaves: whose connection broke has left after a moment."""

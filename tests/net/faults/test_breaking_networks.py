@@ -5,8 +5,8 @@ import time
 import pytest
 
 from fedpace.core.events import Arrived, Failed, Joined, Left
+from tests.net.children import QUICK
 from tests.net.faults.common import ON, SOON, arrived, begun, number, training
-from tests.net.federation import QUICK
 
 
 @pytest.mark.parametrize("policy", ["sync", "fedbuff"])

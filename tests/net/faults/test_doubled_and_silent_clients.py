@@ -12,8 +12,8 @@ import pytest
 from fedpace.core.commands import Train
 from fedpace.core.events import Failed, Joined, Left
 from fedpace.runs.federation import ask_status
+from tests.net.children import QUICK
 from tests.net.faults.common import ON, SOON, arrived, number, training
-from tests.net.federation import QUICK
 from tests.net.toy_client import Rogue
 
 

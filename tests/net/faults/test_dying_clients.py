@@ -6,8 +6,8 @@ import pytest
 
 from fedpace.core.commands import Aggregate, Cancel
 from fedpace.core.events import Arrived, Failed, Left
+from tests.net.children import QUICK
 from tests.net.faults.common import HALF, ON, SOON, WIDE, arrived, begun, number, training
-from tests.net.federation import QUICK
 
 
 def test_a_client_is_killed_while_it_trains(build):

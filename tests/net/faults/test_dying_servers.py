@@ -25,8 +25,9 @@ from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import RemoteWorld
 from fedpace.runs.resume import RetracedJournal, count_lines, retrace
+from tests.net.children import FINISHED, LONG_S, QUICK
 from tests.net.faults.common import HALF, ON, SOON, WIDE, arrived, begun, same, training, weights
-from tests.net.federation import FINISHED, LONG_S, QUICK, Federation, check_once, free_port, policy_of
+from tests.net.federation import Federation, check_once, free_port, policy_of
 from tests.net.toy_client import Toy
 from tests.net.toy_task import SAMPLES, task
 

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from fedpace.cli.main import app
 from fedpace.core.events import Arrived, Failed, Left
+from tests.net.children import CRASHED, QUICK
 from tests.net.fault_sequences import limit
 from tests.net.faults.common import ON, training
-from tests.net.federation import CRASHED, QUICK
 
 
 @pytest.mark.parametrize("what", ["snapshot", "update", "journal"])

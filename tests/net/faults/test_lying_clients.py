@@ -11,8 +11,8 @@ from fedpace.core.commands import Aggregate
 from fedpace.core.events import Arrived, Failed, Joined, Left
 from fedpace.core.facts import Ignored
 from fedpace.net import federation_pb2 as pb
+from tests.net.children import CRASHED, QUICK
 from tests.net.faults.common import ON, number
-from tests.net.federation import CRASHED, QUICK
 from tests.net.toy_client import BATCHES, Rogue
 
 

@@ -23,7 +23,8 @@ from fedpace.net.limits.sockets import (
     raise_descriptor_limit,
 )
 from fedpace.remote.settings import ServeSettings
-from tests.net.federation import QUICK, Federation
+from tests.net.children import QUICK
+from tests.net.federation import Federation
 
 ON = 10**6
 LINUX = sys.platform.startswith("linux")

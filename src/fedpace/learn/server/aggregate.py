@@ -16,9 +16,7 @@ from fedpace.learn.model.weights import Update, Weights
 from fedpace.learn.server.combine import check_weights, find_combiner, mean_buffers
 from fedpace.learn.server.correct import correct_missed
 from fedpace.learn.server.sums import Contributions
-from fedpace.learn.server.weigh import MEAN, AggregationRule, ThinModels, weigh
-
-CPU = torch.device("cpu")
+from fedpace.learn.server.weigh import CPU, MEAN, AggregationRule, ThinModels, weigh
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +72,7 @@ def max_counters(layout: Layout, contributions: Contributions) -> Tensor:
     """Counters of the last layers: the largest of those who carry them."""
     start, end = layout.start(contributions.depth).counters, layout.start(0).counters
     if start == end:
-        return torch.empty(0, dtype=torch.int64)
+        return torch.empty(0, dtype=torch.int64, device=contributions.device)
     counters = torch.full((end - start,), torch.iinfo(torch.int64).min, device=contributions.device)
     for one in contributions.updates:
         part = counters[layout.start(one.update.depth).counters - start :]

@@ -89,10 +89,11 @@ def mean_buffers(contributions: Contributions) -> tuple[Tensor, Tensor]:
     Buffers are statistics, whatever the rule: they move by the share of weight that it gives the
     carriers, 1 at most, and so never leave the range of what was seen.
     """
+    if not contributions.buffers:
+        none = torch.empty(0, dtype=torch.float64, device=contributions.device)
+        return none, none
     values = contributions.sum_buffers()
     shares = torch.ones_like(values)
-    if not len(values):
-        return values, shares
     rule, total = contributions.rule, contributions.total
     relative = find_combiner(rule.name).relative
     for span in contributions.spans:

@@ -12,7 +12,7 @@ from fedpace.core.errors import Diverged, PeerError, PolicyError
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import BatchEstimates, Update, Weights
 from fedpace.learn.model.width import ThinModel
-from fedpace.learn.server.aggregate import CPU, AggregatedUpdate, aggregate, blend
+from fedpace.learn.server.aggregate import AggregatedUpdate, aggregate, blend
 from fedpace.learn.server.checks import (
     UpdateNorms,
     are_finite,
@@ -27,7 +27,7 @@ from fedpace.learn.server.checks import (
 from fedpace.learn.server.history.last_updates import UpdateOrigin
 from fedpace.learn.server.measures import measure
 from fedpace.learn.server.slot import ModelSlot
-from fedpace.learn.server.weigh import AggregationRule, find_places
+from fedpace.learn.server.weigh import CPU, AggregationRule, find_places
 from fedpace.learn.settings import ServerSettings
 
 

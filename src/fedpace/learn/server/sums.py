@@ -37,7 +37,7 @@ class CarriedSpan(NamedTuple):
 class Contributions:
     """Weighted updates over the last `depth` layers; sums are new vectors on the updates' device.
 
-    size: parameters of these layers; total: weight of all updates; spans: layers with the same
+    size, buffers: numbers of these layers; total: weight of all updates; spans: layers with the same
     carriers, or, where an update holds the leading channels only, all numbers, whose carriers are
     those who hold them (HeteroFL, Diao et al. 2021, eq. 1 to 3); held: which parameters somebody
     carries, None for all of them.
@@ -52,7 +52,7 @@ class Contributions:
         self.depth = max([one.update.depth for one in updates], default=0)
         self.elementwise = any(isinstance(one.params_at, Tensor) for one in updates)
         start, end = layout.start(self.depth), layout.start(0)
-        self.size, self._buffers = end.params - start.params, end.buffers - start.buffers
+        self.size, self.buffers = end.params - start.params, end.buffers - start.buffers
         self.held: Tensor | None = None
         self.spans = [self._element_span()] if self.elementwise else self._layer_spans(layout)
 
@@ -64,7 +64,7 @@ class Contributions:
     def sum_buffers(self) -> Tensor:
         """Sum of weight * value over those who carry a buffer."""
         terms = [(one.buffers_at, one.update.buffers, one.weight) for one in self.updates]
-        return self._sum(self._buffers, terms)
+        return self._sum(self.buffers, terms)
 
     def add_lags(self, values: Tensor) -> Tensor:
         """Add the sum of weight * lag to `values`, in place."""
@@ -95,7 +95,7 @@ class Contributions:
         return spans
 
     def _element_span(self) -> CarriedSpan:
-        params, buffers = self._sum(self.size, ()), self._sum(self._buffers, ())
+        params, buffers = self._sum(self.size, ()), self._sum(self.buffers, ())
         for one in self.updates:
             params[one.params_at] += one.weight
             buffers[one.buffers_at] += one.weight

@@ -12,6 +12,8 @@ from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Update
 from fedpace.learn.model.width import ThinModel
 
+CPU = torch.device("cpu")
+
 Places = Tensor | slice
 """Where some numbers are in a longer vector: a slice of it for whole layers, else one by one."""
 
@@ -107,5 +109,4 @@ def find_places(
 
 def common_device(vectors: Iterable[Tensor]) -> torch.device:
     """The first device other than the CPU, if there is one."""
-    devices = (vector.device for vector in vectors)
-    return next((one for one in devices if one.type != "cpu"), torch.device("cpu"))
+    return next((vector.device for vector in vectors if not vector.is_cpu), CPU)

@@ -1,0 +1,99 @@
+"""Forms of cadence that are in a table: each runs, and differs from cadence in what it says it does."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedpace
+from fedpace.core.commands import Aggregate, Train
+from fedpace.core.events import Arrived
+from fedpace.core.journal import read
+
+ROOT = Path(__file__).parents[1]
+CONFIG = {
+    "clients": 6,
+    "task": {"kind": "timing", "samples": 100},
+    "fleet": {
+        "kind": "explicit",
+        "compute_s": [0.1, 0.13, 0.17, 0.4, 0.9, 3.1],
+        "down_mbps": [8.0],
+        "up_mbps": [8.0],
+    },
+    "stop": {"rounds": 40},
+}
+
+
+@pytest.fixture(scope="module")
+def journals(tmp_path_factory):
+    """Reads the messages of a run of a form of cadence, by its name; each is run once."""
+    folder, known = tmp_path_factory.mktemp("forms"), {}
+
+    def run(form: str = "", optimiser: str = "fedavg") -> list[object]:
+        if (form, optimiser) not in known:
+            use = f"paper_tables.cadence_variants:{form}" if form else "cadence"
+            table = {"policy": "it", "policies": {"it": {"use": use}}}
+            out = folder / f"{form}-{optimiser}"
+            config = CONFIG | table | {"server": {"optimiser": optimiser}}
+            fedpace.simulate(config, out=out, progress=False)
+            known[form, optimiser] = list(read(out / "journal.jsonl")[1])
+        return known[form, optimiser]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path, str(ROOT / "tools")])
+        yield run
+
+
+def steps(messages):
+    return [one for one in messages if isinstance(one, Aggregate) and one.tasks]
+
+
+def trains(messages):
+    return [one for one in messages if isinstance(one, Train)]
+
+
+def waits(messages):
+    """Batches that each client could have done from its update to its next task."""
+    now, since, found = 0.0, {}, []
+    for one in messages:
+        now = getattr(one, "at", now) if not isinstance(one, Train) else now
+        if isinstance(one, Arrived):
+            since[one.client] = one
+        elif isinstance(one, Train) and one.client in since:
+            last = since.pop(one.client)
+            found.append((now - last.at) / last.rates.batch_s)
+    return found
+
+
+def test_at_once_nobody_waits_for_a_beat_that_is_not_near(journals):
+    usual, at_once = (waits(journals(form)) for form in ("", "AtOnce"))
+    assert max(usual) > 0.6
+    assert max(at_once) <= 0.5 + 1e-6  # less is not worth a task before the beat
+
+
+def test_by_beats_tasks_are_the_same_and_weights_are_not(journals):
+    usual, other = journals(), journals("ByBeats")
+    assert trains(other) == trains(usual)
+    assert [one.tasks for one in steps(other)] == [one.tasks for one in steps(usual)]
+    assert [one.weights for one in steps(other)] != [one.weights for one in steps(usual)]
+    assert {one.rule for one in steps(other)} == {"mean"}
+
+
+def test_summed_steps_are_of_the_same_updates_by_the_same_weights_and_as_long_on_average(journals):
+    usual, other = journals(), journals("Summed")
+    assert trains(other) == trains(usual)
+    for mean, summed in zip(steps(usual), steps(other), strict=True):
+        assert (mean.rule, summed.rule) == ("mean", "sum")
+        assert mean.tasks == summed.tasks
+        parts = [one / sum(summed.weights) for one in summed.weights]
+        assert parts == pytest.approx([one / sum(mean.weights) for one in mean.weights])
+    lengths = [sum(one.weights) for one in steps(other)][20:]
+    assert sum(lengths) / len(lengths) == pytest.approx(1.0, abs=0.25)
+    assert min(lengths) < 0.8 < 1.0 < max(lengths)
+
+
+def test_every_beat_is_a_step_also_with_an_adaptive_optimiser(journals):
+    adaptive = "fedadam"
+    assert journals("EveryBeat", adaptive) == journals()
+    assert journals("", adaptive) != journals()
+    assert journals("SummedEveryBeat", adaptive) == journals("Summed")

@@ -264,11 +264,14 @@ def _slopes_of_many_rows(
 def _blocks(x: Tensor, groups: int) -> dict[str, int]:
     channels, places = x.shape[2] // groups, x.shape[3]
     high, wide = triton.next_power_of_2(channels), triton.next_power_of_2(places)
+    numbers = high * wide
+    # Of the largest groups two programs run at a time, if they have half the warps.
+    warps = numbers // 512 if numbers <= 4096 else numbers // 1024
     return {
         "CHANNELS": channels,
         "GROUPS": groups,
         "PLACES": places,
         "BLOCK_C": high,
         "BLOCK_P": wide,
-        "num_warps": min(max(high * wide // 512, 1), 16),
+        "num_warps": max(warps, 1),
     }

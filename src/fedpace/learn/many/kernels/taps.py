@@ -18,6 +18,9 @@ from torch import Tensor
 SPAN = 4096
 """Places of the output whose share of a weight's gradient is summed by one program."""
 
+SPAN_OF_WARP = 1024
+"""The same for programs of one warp, of which a GPU needs more to have enough to do."""
+
 
 @triton.jit(do_not_specialize=["samples"])
 def _convolve(
@@ -114,7 +117,12 @@ def _convolve(
     if BIASED:
         more = tl.load(bias + client * OUT + o, mask=o < OUT, other=0.0).to(tl.float32)
         total += more[None, :] if SWAPPED else more[:, None]
-    to_m, to_o = sample * (OUT * OH * OW) + row * OW + column, o * (OH * OW)
+    to_m = sample * (OUT * OH * OW) + row * OW + column
+    if not SWAPPED:
+        # Said to be unaligned, as patches are. Else a thread reads four numbers in a row, one by one,
+        # and a warp takes each of them from four times as many lines of the cache as it has to.
+        to_m = tl.multiple_of(to_m, 1)
+    to_o = o * (OH * OW)
     if SWAPPED:
         into, kept = y + to_m[:, None] + to_o[None, :], here[:, None] & (o[None, :] < OUT)
     else:
@@ -291,7 +299,6 @@ def weights_of(
     exact: bool,
     blocks: Blocks,
     counts: Tensor | None = None,
-    span: int = SPAN,
 ) -> Tensor:
     """Gradients of the weights, `sides` high and wide, where `slopes` are those of the outputs.
 
@@ -300,7 +307,8 @@ def weights_of(
     clients, samples, channels, height, width = x.shape
     out, *size = slopes.shape[2:]
     places, block_o = samples * size[0] * size[1], block_of(out)
-    span = min(triton.cdiv(places, blocks.places) * blocks.places, span)
+    most = SPAN_OF_WARP if blocks.warps == 1 else SPAN
+    span = min(triton.cdiv(places, blocks.places) * blocks.places, most)
     spans = triton.cdiv(places, span)
     found = torch.empty((clients, spans, out, channels, *sides), dtype=torch.float32, device=x.device)
     _weights_of[

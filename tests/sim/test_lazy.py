@@ -43,7 +43,7 @@ class Store:
     def discard(self, task):
         self.updates.pop(task, None)
 
-    def aggregate(self, command, bases):
+    def aggregate(self, command, bases, origins=()):
         self.used.append(command.tasks)
         self.bases.append([float(base.params) for base in bases])
         for task in command.tasks:

@@ -220,3 +220,21 @@ def test_ranges_are_of_policies_that_there_are():
 def test_limits_grow_with_slow_clients_and_are_bounded():
     assert timing_limits(np.full(10, 2.0)).seconds == pytest.approx(10.0)
     assert timing_limits(np.full(10_000, 2.0)).updates == 20_000
+
+
+@pytest.mark.parametrize(
+    ("policy", "sizes"),
+    [
+        ("timelyfl", {"n": 6, "k": 3}),
+        ("fedbuff", {"concurrency": 6, "k": 3}),
+        ("cadence", {"n": 6, "k": 2}),
+        ("sync", {"n": 6}),
+    ],
+)
+def test_defaults_that_are_spelt_out_are_no_other_candidate(ground, policy, sizes):
+    config = replace(ground.config, policies={policy: {}, "spelt": {"use": policy, **sizes}})
+    found, refused = candidates(ground, config, policies=[policy, "spelt"])
+    assert refused == {"spelt": f"its settings are those of {policy}"}
+    assert not any(one.table == sizes for one in found)
+    one, other = (timed(ground, policy, **table).measures for table in ({}, sizes))
+    assert one == other

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedpace.core.errors import ConfigError
+from fedpace.runs import config as configs
 from fedpace.runs import plugins
 from fedpace.runs.comparison.compare import check_policy
 from fedpace.runs.config import Config, policy_plan
@@ -133,6 +134,25 @@ LIMITED = ("timelyfl", "cadence", "fedbuff", "fedasync", "sync", "heterofl")
 """Policies that can be told how many clients may train at once."""
 
 
+_SIZES = dict.fromkeys(LIMITED, "n") | {"fedbuff": "concurrency", "fedasync": "concurrency"}
+"""The setting that says how many clients train at once, where all do by default."""
+_DEFAULT_K: Mapping[str, Callable[[int], int]] = {
+    "timelyfl": lambda n: (n + 1) // 2,
+    "fedbuff": lambda n: (n + 1) // 2,
+    "cadence": lambda n: -(-n // 4),
+}
+
+
+def _filled(policy: str, settings: Mapping[str, Any], clients: int) -> Table:
+    """Settings with the sizes that a policy takes by default, so that like ones are known as such."""
+    found = dict(settings)
+    if policy in _SIZES:
+        size = found.setdefault(_SIZES[policy], clients)
+        if policy in _DEFAULT_K:
+            found.setdefault("k", _DEFAULT_K[policy](size))
+    return found
+
+
 def fleet_scale(
     config: Config,
     seconds: np.ndarray,
@@ -175,7 +195,8 @@ def make_candidates(
         except ConfigError as error:
             refused[candidate.label] = str(error)
             continue
-        key = repr((plan.use, plan.settings, plan.train, plan.server, plan.budget))
+        filled = _filled(plan.use, configs.plain(plan.settings), scale.clients)
+        key = repr((plan.use, sorted(filled.items()), plan.train, plan.server, plan.budget))
         if key not in seen:
             seen[key] = candidate.label
             found[candidate.label] = candidate

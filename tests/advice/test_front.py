@@ -29,7 +29,7 @@ def test_timings_alone_are_ranked_explained_and_written(tmp_path):
     text = (tmp_path / "out/advice.md").read_text()
     assert f"1. {found.best}" in text
     assert "counts" in text
-    assert str(found).startswith("Advice for Two speeds: best the main metric in 30 min")
+    assert str(found).startswith("Advice for Two speeds: best value of the main metric in 30 min")
     assert any("third" in sentence for sentence in found.sentences)
     assert len(found.rows()) == len(found.ranking)
 

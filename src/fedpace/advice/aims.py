@@ -38,7 +38,8 @@ class Aim:
     def words(self, metrics: Sequence[MetricInfo] = ()) -> str:
         """The aim as people read it."""
         info = find_metric(metrics, self.metric, "metric") if metrics else None
-        name = (info.name if info else self.metric) or "the main metric"
+        known = info.name if info else self.metric
+        name = known or "the main metric"
         limits = []
         if self.horizon_s is not None:
             limits.append(f"in {say_seconds(self.horizon_s)}")
@@ -51,8 +52,8 @@ class Aim:
                 target = f"{info.sign} {info.target(self.target)}"
             return f"least {self.by} to {name} {target}, runs end{within}"
         if self.by == "fairness":
-            return f"best {name} for the worst-served tenth of the clients{within}"
-        return f"best {name}{within}"
+            return f"best {known or 'value'} for the worst-served tenth of the clients{within}"
+        return f"best {known or 'value of the main metric'}{within}"
 
 
 def find_aim(

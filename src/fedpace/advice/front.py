@@ -19,7 +19,7 @@ from fedpace.advice.reasons import say_pace, say_too_slow, timing_reasons
 from fedpace.advice.timing.candidates import fleet_scale, make_candidates
 from fedpace.advice.timing.ground import CommonGround, find_ground
 from fedpace.advice.timing.measure import TimedCandidate
-from fedpace.advice.timing.screen import find_late, time_all, timing_limits, undominated
+from fedpace.advice.timing.screen import find_late, find_same, time_all, timing_limits, undominated
 from fedpace.core.children.packing import without_main
 from fedpace.core.errors import ConfigError, Count, check
 from fedpace.runs import config as configs
@@ -221,10 +221,10 @@ def screen_candidates(
             say(f"timed {done} of {total} candidates")
 
     timed = time_all(ground, candidates, timing_limits(seconds), jobs, tell)
-    late = find_late(timed, aim.horizon_s)
-    kept, beaten = undominated([one for one in timed if one.label not in late])
+    left_out = find_same(timed) | find_late(timed, aim.horizon_s)
+    kept, beaten = undominated([one for one in timed if one.label not in left_out])
     warnings = say_too_slow(seconds, aim.horizon_s)
-    refused |= late
+    refused |= left_out
     return TimingScreen(aim, ground, timed, kept, beaten, refused, warnings, monotonic() - began)
 
 

@@ -8,7 +8,7 @@ import pytest
 from fedpace.advice.timing.candidates import RANGES, Candidate, fleet_scale, make_candidates
 from fedpace.advice.timing.ground import find_ground
 from fedpace.advice.timing.measure import TaskUse, TimedCandidate, TimingLimits, time_candidate
-from fedpace.advice.timing.screen import promise, time_all, timing_limits, undominated
+from fedpace.advice.timing.screen import find_same, promise, time_all, timing_limits, undominated
 from fedpace.core.commands import Aggregate, Cancel, Drop, Train, Work
 from fedpace.core.errors import ConfigError
 from fedpace.core.events import Arrived, Failed, Rates, TaskResult
@@ -238,3 +238,18 @@ def test_defaults_that_are_spelt_out_are_no_other_candidate(ground, policy, size
     assert not any(one.table == sizes for one in found)
     one, other = (timed(ground, policy, **table).measures for table in ({}, sizes))
     assert one == other
+
+
+def test_a_setting_that_makes_no_difference_is_no_other_candidate(ground):
+    tiers = [timed(ground, "fedat", ratio=one) for one in (2.0, 4.0)]
+    tiers = [
+        replace(one, candidate=replace(one.candidate, label=f"fedat-{place}"))
+        for place, one in enumerate(tiers)
+    ]
+    assert find_same([*tiers, timed(ground, "sync")]) == {
+        "fedat-1": "it does here just what fedat-0 does"
+    }
+    counts_more, counts_less = (timed(ground, "fedasync", alpha=one) for one in (0.9, 0.3))
+    assert find_same([counts_more, counts_less]) == {}
+    own = replace(tiers[1], candidate=replace(tiers[1].candidate, given=True))
+    assert find_same([tiers[0], own]) == {}

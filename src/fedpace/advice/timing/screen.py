@@ -112,6 +112,32 @@ def find_late(timed: Sequence[TimedCandidate], horizon_s: float | None) -> dict[
     return found if len(found) < sum(one.measures is not None for one in timed) else {}
 
 
+def find_same(timed: Sequence[TimedCandidate]) -> dict[str, str]:
+    """Candidates of a range that do here just what one before them does, and which, by label.
+
+    Where every number is the same to its last digit, whose data counts how much included, a setting
+    makes no difference, such as a deadline that nobody misses.
+    """
+    found: dict[str, str] = {}
+    first: list[TimedCandidate] = []
+    for one in timed:
+        if one.measures is None or one.candidate.given:
+            continue
+        same = next(
+            (
+                other.label
+                for other in first
+                if other.candidate.policy == one.candidate.policy and other.measures == one.measures
+            ),
+            None,
+        )
+        if same is None:
+            first.append(one)
+        else:
+            found[one.label] = f"it does here just what {same} does"
+    return found
+
+
 def promise(measures: TimingMeasures) -> float:
     """The number that candidates are ordered by before any training."""
     pace: float = np.sqrt(measures.steps_an_hour * measures.work_an_hour)

@@ -67,6 +67,9 @@ def test_it_is_the_worse_that_takes_more(ground):
     said = pilot_sentences(TO_TARGET, race, ranked, {one.label: one for one in kept})
     assert verdict == "clear"
     assert "fedbuff is better than sync, which takes 2.7 times as much time" in said
+    missed = replace(race, scores={**race.scores, "sync": PilotScore({0: 2.0}, 0)})
+    said = pilot_sentences(TO_TARGET, missed, rank(missed, kept)[1], {one.label: one for one in kept})
+    assert "fedbuff is better than sync, which has not come to accuracy 50.0% in its pilots" in said
 
 
 def test_a_single_candidate_is_no_race(ground):

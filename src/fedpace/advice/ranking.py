@@ -101,6 +101,8 @@ def _listed(labels: Sequence[str]) -> str:
 def _apart(first: RankedCandidate, other: RankedCandidate, scale: PilotScale) -> str:
     if first.score is None or other.score is None:
         return ""
+    if scale.aim.is_cost and other.reached == 0:
+        return f", which has not come to {scale.info.text(scale.level)} in its pilots"
     if scale.aim.is_cost:
         times = other.score / max(first.score, 1e-12)
         return f", which takes {times:.2g} times as much {scale.aim.by}"

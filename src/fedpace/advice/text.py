@@ -150,7 +150,8 @@ def _score(advice: Advice, one: RankedCandidate, info: MetricInfo | None) -> str
     if advice.aim.is_cost and one.reached == 0:
         level = advice.aim.target if advice.level is None else advice.level
         named = "the target" if info is None or level is None else info.text(level)
-        return f": has not come to {named}" + (", left early" if one.place == "left" else "")
+        words = {"left": ", left early", "tied": " yet, not told from the first"}
+        return f": has not come to {named}" + words.get(one.place, "")
     text = f": {say_score(advice.aim, one.score, info)}"
     if one.low is not None and one.high is not None:
         low, high = (say_score(advice.aim, end, info) for end in (one.low, one.high))

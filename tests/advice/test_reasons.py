@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedpace.advice.aims import Aim
+from fedpace.advice.aims import Aim, say_number
 from fedpace.advice.pilots.race import RaceOutcome
 from fedpace.advice.pilots.score import Chance, PilotScale, PilotScore
 from fedpace.advice.pilots.state import RaceState
@@ -92,3 +92,10 @@ def test_a_target_that_an_untrained_model_has_tells_nothing(ground):
     assert any("an untrained model has accuracy 55.0% already" in one for one in said)
     higher = replace(TO_TARGET, target=0.6)
     assert not any("untrained" in one for one in pilot_sentences(higher, race, ranked, known))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(1000.0, "1,000"), (998.6, "999"), (0.14712, "0.147"), (667_312.0, "667,000")]
+)
+def test_numbers_are_written_out(value, words):
+    assert say_number(value) == words

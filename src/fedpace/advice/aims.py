@@ -148,6 +148,11 @@ def say_seconds(seconds: float) -> str:
     return f"{seconds / unit_s:.3g} {unit}"
 
 
+def say_number(value: float, digits: int = 3) -> str:
+    """A number rounded to so many digits, thousands with commas."""
+    return f"{float(f'{value:.{digits}g}'):,.12g}"
+
+
 def say_bytes(count: float) -> str:
     """A size in the unit that suits it."""
     unit, size = byte_unit(count)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpace.advice.aims import say_bytes, say_seconds
+from fedpace.advice.aims import say_bytes, say_number, say_seconds
 from fedpace.advice.timing.measure import TimedCandidate
 from fedpace.report.bias.sentences import bias_sentences
 
@@ -39,7 +39,7 @@ def say_pace(first: Sequence[TimedCandidate]) -> list[str]:
             f"{say_bytes(found.bytes_an_hour)} move an hour"
         )
         if found.money_an_hour is not None:
-            text += f", for {found.money_an_hour:.3g} of money"
+            text += f", for {say_number(found.money_an_hour)} of money"
         said.append(text)
     return said
 
@@ -85,7 +85,7 @@ def say_too_slow(seconds: np.ndarray, horizon_s: float | None) -> list[str]:
 
 
 def _updates(count: float) -> str:
-    return f"{count:.3g} update{'s' * (f'{count:.3g}' != '1')}"
+    return f"{say_number(count)} update{'s' * (say_number(count) != '1')}"
 
 
 def _percent(share: float | None) -> str:

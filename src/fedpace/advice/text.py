@@ -5,7 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from fedpace.advice.aims import say_bytes, say_score, say_seconds
+from fedpace.advice.aims import say_bytes, say_number, say_score, say_seconds
 from fedpace.advice.outcome import ADVICE_TEXT, Advice, RankedCandidate
 from fedpace.advice.timing.measure import TimedCandidate
 from fedpace.core.evaluation.metric import MetricInfo, find_metric
@@ -113,15 +113,15 @@ def _row(one: TimedCandidate, groups: Sequence[str], priced: bool) -> list[str]:
     return [
         one.label,
         "" if found.round_s is None else say_seconds(found.round_s),
-        f"{found.clients_per_round:.3g}",
+        say_number(found.clients_per_round),
         _percent(found.taking_part),
         *(_ratio(by_name.get(name)) for name in groups),
         "" if found.staleness is None else f"{found.staleness:.2g}",
         _percent(found.idle_share),
         _percent(found.wasted_share),
-        f"{found.samples_an_hour:.2g}",
+        say_number(found.samples_an_hour, 2),
         say_bytes(found.bytes_an_hour),
-        *([f"{found.money_an_hour or 0:.3g}"] if priced else []),
+        *([say_number(found.money_an_hour or 0)] if priced else []),
         _percent(found.depth_share),
     ]
 

@@ -215,7 +215,8 @@ class ModelServer:
         mixed = command.tasks if find_combiner(command.rule).lags else ()
         try:
             bases = [self._bases[task].known() for task in mixed]
-            self._store.aggregate(command, bases, [self._origin(task) for task in command.tasks])
+            known = [task for task in command.tasks if task in self._began]  # it complains of others
+            self._store.aggregate(command, bases, [self._origin(task) for task in known])
         except Diverged:
             if before is None:
                 raise

@@ -36,12 +36,6 @@ from tests.learn.train.live_bench import (
 from tests.messages import make_job
 from tests.sizes import sizes
 
-
-@pytest.fixture
-def bench():
-    return Bench()
-
-
 # Work without a stop time
 
 

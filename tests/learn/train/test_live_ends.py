@@ -19,18 +19,12 @@ from tests.learn.train.live_bench import (
     SEED,
     SIZE,
     VERSION,
-    Bench,
     Clock,
     Waiting,
     probed,
     same,
     works,
 )
-
-
-@pytest.fixture
-def bench():
-    return Bench()
 
 
 @pytest.mark.parametrize("at", [1, 4, 7])

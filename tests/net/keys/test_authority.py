@@ -17,16 +17,6 @@ from fedpace.net.keys.identity import digest, is_host, read_pair, utc_now
 from tests.net.keys.test_identity import HOSTS, Clock, past
 
 
-@pytest.fixture
-def authority(tmp_path):
-    return Authority.create(tmp_path / "keys", HOSTS)
-
-
-@pytest.fixture(params=["certificate", "token"])
-def kind(request):
-    return request.param
-
-
 def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 

@@ -93,16 +93,6 @@ def bounded(test):
     asyncio.run(within())
 
 
-@pytest.fixture
-def authority(tmp_path):
-    return Authority.create(tmp_path / "keys", HOSTS)
-
-
-@pytest.fixture(params=["certificate", "token"])
-def kind(request):
-    return request.param
-
-
 def past(authority, days):
     """The same authority as it was some days ago."""
     return Authority(authority.folder, authority.ca, Clock(timedelta(days=-days)))

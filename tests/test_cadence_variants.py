@@ -29,15 +29,15 @@ def journals(tmp_path_factory):
     """Reads the messages of a run of a form of cadence, by its name; each is run once."""
     folder, known = tmp_path_factory.mktemp("forms"), {}
 
-    def run(form: str = "", optimiser: str = "fedavg") -> list[object]:
-        if (form, optimiser) not in known:
+    def run(form: str = "", optimiser: str = "fedavg", halvings: int = 0) -> list[object]:
+        if (form, optimiser, halvings) not in known:
             use = f"paper_tables.cadence_variants:{form}" if form else "cadence"
-            table = {"policy": "it", "policies": {"it": {"use": use}}}
-            out = folder / f"{form}-{optimiser}"
+            table = {"policy": "it", "policies": {"it": {"use": use, "halvings": halvings}}}
+            out = folder / f"{form}-{optimiser}-{halvings}"
             config = CONFIG | table | {"server": {"optimiser": optimiser}}
             fedpace.simulate(config, out=out, progress=False)
-            known[form, optimiser] = list(read(out / "journal.jsonl")[1])
-        return known[form, optimiser]
+            known[form, optimiser, halvings] = list(read(out / "journal.jsonl")[1])
+        return known[form, optimiser, halvings]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path, str(ROOT / "tools")])
@@ -77,6 +77,33 @@ def test_by_beats_tasks_are_the_same_and_weights_are_not(journals):
     assert [one.tasks for one in steps(other)] == [one.tasks for one in steps(usual)]
     assert [one.weights for one in steps(other)] != [one.weights for one in steps(usual)]
     assert {one.rule for one in steps(other)} == {"mean"}
+
+
+def test_by_samples_an_update_counts_what_it_has_used(journals):
+    usual, other = journals(), journals("BySamples")
+    assert trains(other) == trains(usual)
+    used = {one.task: one.result.samples for one in other if isinstance(one, Arrived)}
+    for by_data, by_use in zip(steps(usual), steps(other), strict=True):
+        pairs = zip(by_data.weights, by_use.weights, by_use.tasks, strict=True)
+        assert all(use == pytest.approx(data / 100 * used[task]) for data, use, task in pairs)
+    assert len(set(used.values())) > 1
+
+
+def test_exact_parts_are_not_halves(journals):
+    halves, exact = (
+        [one.work.batch_size for one in trains(journals(form, halvings=3))]
+        for form in ("", "ExactParts")
+    )
+    assert set(halves) == {20, 10, 5, 2}
+    assert set(exact) - set(halves)
+    assert max(exact) == 20
+
+
+def test_large_batches_are_one_each(journals):
+    usual, large = trains(journals()), trains(journals("LargeBatches"))
+    assert max(one.work.steps for one in usual[6:]) > 1
+    assert max(one.work.steps for one in large[6:]) == 1
+    assert max(one.work.batch_size for one in large) > max(one.work.batch_size for one in usual)
 
 
 def test_summed_steps_are_of_the_same_updates_by_the_same_weights_and_as_long_on_average(journals):

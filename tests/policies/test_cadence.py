@@ -19,7 +19,7 @@ def rates(compute_s, up_s, down_s=0.0, batches=10, latency_s=0.0):
 
 def begun(stage, speeds=(QUICK, MIDDLE, SLOW, SLOWEST), at=1.0, **settings):
     """All have told their speeds at one time."""
-    all_data = {"k": 2, "most": 3, "batches": 0, "cut": "layers"}
+    all_data = {"k": 2, "most": 3, "batches": 0, "halvings": 0, "cut": "layers"}
     on = stage(Cadence, clients=len(speeds), **{**all_data, **settings})
     commands = []
     for client, speed in enumerate(speeds):
@@ -30,9 +30,9 @@ def begun(stage, speeds=(QUICK, MIDDLE, SLOW, SLOWEST), at=1.0, **settings):
 SPEEDS = QUICK, MIDDLE, SLOW, SLOWEST
 
 
-def arrive(on, at, client, samples=200, speed=None, steps=1):
+def arrive(on, at, client, speed=None, steps=1):
     told = rates(*(speed or SPEEDS[client]))
-    return on.arrive(at, client, samples=samples, rates=told, steps=steps)
+    return on.arrive(at, client, rates=told, steps=steps)
 
 
 def beat(on):
@@ -90,39 +90,77 @@ def test_no_update_needs_more_batches_than_its_client_has(stage):
     assert works(few) == works(all_data)
 
 
+def halved(stage, at=0.0, **settings):
+    """With a batch each: beats are at 2.8, 5.6 s and so on; the slowest needs 20 s to send alone."""
+    return begun(stage, at=at, **{"batches": 1, "most": 24, "halvings": 3, "cut": "batches"} | settings)
+
+
+def test_slow_clients_get_a_part_of_a_batch_so_as_to_be_back_on_the_next_beat(stage):
+    """Of 2.8 s the slow client needs 2 to send; 0.8 s are enough for a quarter of its 2.1 s a batch."""
+    on, _ = halved(stage)
+    arrive(on, 2.7, 2)
+    work = works(beat(on))[2]
+    assert (work.batch_size, work.steps) == (5, 1)
+    assert work.stop_at == pytest.approx(5.6 - 2.0)
+
+
+def test_the_first_work_is_of_whole_batches_since_it_has_begun(stage):
+    _, commands = halved(stage)
+    assert {(work.batch_size, work.depth) for work in works(commands).values()} == {(20, None)}
+
+
+def test_what_a_part_of_a_batch_took_is_counted_as_of_a_whole_one(stage):
+    """A quarter in 0.5 s is a batch in 2 s: 0.8 s are enough for a quarter again."""
+    on, _ = halved(stage)
+    arrive(on, 2.7, 2)
+    beat(on)
+    on.arrive(5.5, 2, rates=Rates(0.5, 40, 0.0, 2.0, 0.0), steps=1)
+    assert works(beat(on))[2].batch_size == 5
+    on.arrive(8.3, 2, rates=Rates(0.15, 40, 0.0, 2.0, 0.0), steps=1)  # it has become faster
+    work = works(beat(on))[2]
+    assert (work.batch_size, work.steps) == (20, 1)
+
+
+def test_parts_are_no_smaller_than_halvings_say(stage):
+    on, _ = halved(stage, halvings=1)
+    arrive(on, 2.7, 2)
+    work = works(beat(on))[2]  # half a batch takes 1.05 s: with the next beat it is a whole one
+    assert (work.batch_size, work.stop_at) == (20, pytest.approx(8.4 - 2.0))
+
+
 def test_an_update_counts_the_less_the_more_batches_it_got_through_in_its_beats(stage):
-    on, _ = begun(stage)
-    arrive(on, 9.9, 0, 100, steps=25)
-    arrive(on, 9.9, 1, 200, steps=4)
+    on, _ = begun(stage, samples=[100, 200, 200, 200])
+    arrive(on, 9.9, 0, steps=25)
+    arrive(on, 9.9, 1, steps=4)
     assert of(Aggregate, beat(on))[0].weights == (pytest.approx(20), pytest.approx(100))
 
 
-def test_an_update_counts_its_samples_by_the_root_of_its_beats(stage):
-    on, _ = begun(stage)
-    arrive(on, 9.9, 0, 100)
-    arrive(on, 9.9, 1, 200)
+def test_an_update_counts_its_clients_data_by_the_root_of_its_beats(stage):
+    on, _ = begun(stage, samples=[100, 200, 50, 200])
+    arrive(on, 9.9, 0)
+    arrive(on, 9.9, 1)
     first = of(Aggregate, beat(on))[0]
     assert first.weights == (100.0, 200.0)
-    arrive(on, 19.9, 0, 100)
+    arrive(on, 19.9, 0)
     beat(on)
-    arrive(on, 29.9, 2, 50)
-    arrive(on, 29.9, 0, 100)
+    arrive(on, 29.9, 2)
+    arrive(on, 29.9, 0)
     third = of(Aggregate, beat(on))[0]
     assert third.weights == (pytest.approx(50 * 3**0.5), 100.0)
 
 
 def test_with_power_one_a_client_counts_by_its_data_over_time(stage):
-    on, _ = begun(stage, power=1.0)
+    on, _ = begun(stage, power=1.0, samples=[100, 200, 300, 200])
     counted = {0: 0.0, 2: 0.0}
     for number in range(1, 7):
         at = 10.0 * number
         clients = [0, 2] if number % 3 == 0 else [0]
         for client in clients:
-            arrive(on, at - 0.1, client, 100)
+            arrive(on, at - 0.1, client)
         step = of(Aggregate, beat(on))[0]
         for client, weight in zip(clients, step.weights, strict=True):
             counted[client] += weight
-    assert counted == {0: 600.0, 2: 600.0}
+    assert counted == {0: 600.0, 2: 1800.0}
 
 
 def test_who_is_free_begins_at_the_beat_with_work_that_ends_before_one(stage):
@@ -148,7 +186,7 @@ def test_local_epochs_have_a_limit(stage):
 
 
 def test_who_does_not_answer_is_not_waited_for_longer_than_it_costs_the_others(stage):
-    on = stage(Cadence, k=2, batches=0)
+    on = stage(Cadence, k=2, batches=0, halvings=0)
     on.profile(1.0, 0, rates(*QUICK))
     commands = on.profile(1.0, 1, rates(*MIDDLE))
     assert of(SetTimer, commands) == [SetTimer(MEET, pytest.approx(8.0))]
@@ -214,20 +252,20 @@ def test_a_note_says_who_is_not_asked(stage):
 
 def test_under_an_adaptive_optimiser_half_of_the_clients_make_a_step(stage):
     """Beats move a model of their own; the optimiser gets what they have come to."""
-    on, commands = begun(stage, train={"adaptive": True})
+    on, commands = begun(stage, train={"adaptive": True}, samples=[100, 200, 200, 200])
     assert {one.slot for one in (*of(Probe, on.first), *of(Train, commands))} == {BEATS}
-    arrive(on, 9.9, 0, 100, steps=25)
+    arrive(on, 9.9, 0, steps=25)
     first = beat(on)
     assert of(Aggregate, first)[0].slot == BEATS
     assert not of(Blend, first)  # one of four
-    arrive(on, 19.9, 0, 100, steps=25)
+    arrive(on, 19.9, 0, steps=25)
     assert not of(Blend, beat(on))  # the same one again
-    arrive(on, 29.9, 1, 200, steps=4)
+    arrive(on, 29.9, 1, steps=4)
     third = beat(on)
-    assert of(Aggregate, third)[0].weights == (200.0,)  # by its samples alone
+    assert of(Aggregate, third)[0].weights == (200.0,)  # by its data alone
     assert of(Blend, third) == [Blend((BEATS,), (1.0,)), Blend((GLOBAL,), (1.0,), BEATS)]
     assert {one.version for one in of(Train, third)} == {4}
-    arrive(on, 39.9, 0, 100)
+    arrive(on, 39.9, 0)
     assert not of(Blend, beat(on))
 
 
@@ -241,6 +279,6 @@ def test_half_is_of_those_who_are_at_work(stage):
 
 
 def test_the_power_under_an_adaptive_optimiser_is_one_of_its_own(stage):
-    on, _ = begun(stage, train={"adaptive": True}, power_adaptive=0.5)
-    arrive(on, 9.9, 0, 100, steps=25)
+    on, _ = begun(stage, train={"adaptive": True}, power_adaptive=0.5, samples=[100, 200, 200, 200])
+    arrive(on, 9.9, 0, steps=25)
     assert of(Aggregate, beat(on))[0].weights == (pytest.approx(20),)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fedpace.core.commands import Aggregate, Command
 from fedpace.core.events import Arrived, Timer
 from fedpace.core.policy import Commands, Context
+from fedpace.planning.beats import BeatWork
 from fedpace.policies.cadence import Cadence, CadenceSettings
 
 
@@ -48,7 +49,46 @@ class ByBeats(Cadence):
 
     def _weight(self, update: Arrived) -> float:
         beats = self._version - update.version + 1
-        return float(update.result.samples * beats**self._power)
+        return float(self.books.clients.samples(update.client) * beats**self._power)
+
+
+class BySamples(Cadence):
+    """An update counts by the samples that it has used, and not by its client's data."""
+
+    def _weight(self, update: Arrived) -> float:
+        return (
+            super()._weight(update) / self.books.clients.samples(update.client) * update.result.samples
+        )
+
+
+class ExactParts(Cadence):
+    """Parts of batches have as many samples as fit, and are not halves and quarters."""
+
+    def _fit(self, clients: list[int], at: float) -> list[BeatWork | None]:
+        found = super()._fit(clients, at)
+        return [self._exact(client, one, at) for client, one in zip(clients, found, strict=True)]
+
+    def _exact(self, client: int, work: BeatWork | None, at: float) -> BeatWork | None:
+        if work is None or work.size is None:
+            return work
+        rates = self._rates[client]
+        room_s = work.due - at - rates.down_s - rates.up_s
+        fitting = int(self._whole(client) * room_s / rates.batch_s)
+        return replace(work, size=max(fitting, work.size))
+
+
+class LargeBatches(Cadence):
+    """Fast clients do one large batch instead of several."""
+
+    def _fit(self, clients: list[int], at: float) -> list[BeatWork | None]:
+        found = super()._fit(clients, at)
+        return [self._large(client, one) for client, one in zip(clients, found, strict=True)]
+
+    def _large(self, client: int, work: BeatWork | None) -> BeatWork | None:
+        if work is None or work.batches == 1 or self.books.task_of(client) is not None:
+            return work
+        samples = work.batches * self.context.batch_size
+        return replace(work, batches=1, size=min(samples, self.books.clients.held(client)))
 
 
 class EveryBeat(Cadence):

@@ -1,11 +1,12 @@
 """Cadence, a policy of our own: the server steps at short, even beats, and everybody arrives on one.
 
 A beat is as long as the k-th fastest client needs for a few batches of the whole model, with its
-transfers. Whoever is slower takes as many beats as those batches need, fills them with batches, and
-sends its update just before a beat. So nobody waits for others, nobody is left out, no client
-drifts far on data of its own, and no update is older than `most` beats. An update of m beats and
-b batches counts (m / b)^power times its samples: over time a client then counts by its data, and not by
-how often it arrives or by how many batches it gets through.
+transfers. Whoever is faster does more of them; whoever is slower does less, down to an eighth, by
+halves of a batch, and takes more beats if not even that fits one. Everybody sends its update just
+before a beat. So nobody waits for others, nobody is left out or seldom heard, no client drifts far on
+data of its own, and no update is older than `most` beats. An update of m beats and b batches counts
+(m / b)^power times the client's data: over time a client then counts by its data, and not by how often
+it arrives or by how many batches it gets through.
 
 Adaptive optimisers of the server make every step as long as their rate says, however few and noisy
 the updates behind it. Under one of them beats move a model of their own (slot "beats") by plain means,
@@ -37,7 +38,7 @@ from fedpace.core.commands import (
 from fedpace.core.errors import Checked, ConfigError, Count, Natural, NonNegative
 from fedpace.core.events import Arrived, Failed, Joined, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.planning.cuts import fit_partial_work, progress_since_probe
+from fedpace.planning.beats import BeatClients, BeatWork, fit_to_beats
 from fedpace.planning.fastest import FastestClients
 from fedpace.policies.shared.checks import resolve
 from fedpace.policies.shared.columns import Columns
@@ -55,8 +56,11 @@ class CadenceSettings(Checked):
         Count | None, "a beat is the k-th fastest client's time for `batches`; default: a quarter of n"
     ] = None
     batches: Annotated[
-        Natural, "fewest batches of an update, by which beats are measured; 0: the client's data, once"
+        Natural, "batches of an update, by which beats are measured; 0: the client's data, once"
     ] = 1
+    halvings: Annotated[
+        Natural, "a slow client's work is halved so often at most, for it to be back sooner; 0: never"
+    ] = 3
     most: Annotated[Count, "most beats of one update; who needs more trains a part"] = 24
     power: Annotated[
         NonNegative,
@@ -76,15 +80,6 @@ class CadenceSettings(Checked):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """Work that arrives on the beat `due`."""
-
-    due: float
-    batches: int
-    depth: int
-
-
 class Cadence(Policy[CadenceSettings]):
     """Steps at short, even beats; slow clients take several, and count the more for it."""
 
@@ -101,6 +96,8 @@ class Cadence(Policy[CadenceSettings]):
         self._n = resolve("n", settings.n, clients, clients, "clients are in the fleet")
         self._k = resolve("k", settings.k, -(-self._n // 4), self._n, "clients are at work")
         self._rates: Columns[Rates] = Columns(Rates)
+        self._sizes: dict[int, int] = {}
+        """Client -> the samples of a batch that it was given last, where those were not a whole one."""
         self._arrived: list[Arrived] = []
         self._fastest = FastestClients(self._k)
         """Of those who have answered, while the first beat's length is not known."""
@@ -189,16 +186,33 @@ class Cadence(Policy[CadenceSettings]):
         return rates.down_s + self._goal(rates) * rates.batch_s + rates.up_s
 
     def _goal(self, rates: Rates) -> int:
-        """Fewest batches of an update; no more than the client's data has."""
+        """Batches of an update; no more than the client's data has."""
         epoch = rates.batches * self.context.epochs
         return min(self.settings.batches or epoch, epoch)
 
     # A beat: what is there moves the model, and who is free begins anew.
 
     def on_arrived(self, event: Arrived) -> Commands:
-        self._rates[event.client] = event.rates
+        self._rates[event.client] = self._of_whole_batches(event.client, event.rates)
         self._arrived.append(event)
         return ()
+
+    def _of_whole_batches(self, client: int, rates: Rates) -> Rates:
+        """What a client measured with parts of batches, as if they had been whole.
+
+        Where a batch takes some time however small it is, that is too much, and less the larger the
+        part was: sizes come to where they fit.
+        """
+        size = self._sizes.pop(client, None)
+        if size is None:
+            return rates
+        epoch = -(-self.books.clients.held(client) // self.context.batch_size)
+        whole_s = rates.batch_s * self._whole(client) / size
+        return Rates(whole_s, epoch, rates.down_s, rates.up_s, rates.latency_s)
+
+    def _whole(self, client: int) -> int:
+        """Samples of a client's whole batch."""
+        return min(self.context.batch_size, max(self.books.clients.held(client), 1))
 
     def on_timer(self, event: Timer) -> Commands:
         if event.name == BEAT:
@@ -231,13 +245,13 @@ class Cadence(Policy[CadenceSettings]):
             yield Blend((GLOBAL,), (1.0,), BEATS)
 
     def _weight(self, update: Arrived) -> float:
-        """What an update counts: its samples, by the beats that one of its batches took.
+        """What an update counts: its client's data, by the beats that one of its batches took.
 
         Beats are versions; the optimiser's steps among them make all counts larger alike.
         """
         beats = self._version - update.version + 1
         per_batch = math.pow(beats / max(update.result.steps, 1), self._power)
-        return update.result.samples * per_batch
+        return self.books.clients.samples(update.client) * per_batch
 
     @property
     def _version(self) -> int:
@@ -286,6 +300,8 @@ class Cadence(Policy[CadenceSettings]):
                 del self._rates[client]  # it is asked again when it is drawn next
                 continue
             rates = self._rates[client]
+            if load.size is not None:
+                self._sizes[client] = load.size
             share = float(profile.byte_share[load.depth - 1])
             upload_s = rates.latency_s + share * (rates.up_s - rates.latency_s)
             yield Train(
@@ -293,7 +309,7 @@ class Cadence(Policy[CadenceSettings]):
                 self.new_task() if task is None else task,
                 self._version if task is None else self.books.open[task].command.version,
                 Work(
-                    self.context.batch_size,
+                    load.size or self.context.batch_size,
                     steps=load.batches,
                     depth=load.depth if load.depth < profile.depth else None,
                     stop_at=max(load.due - upload_s, at),
@@ -301,54 +317,26 @@ class Cadence(Policy[CadenceSettings]):
                 self._slot,
             )
 
-    def _fit(self, clients: list[int], at: float) -> list[_Load | None]:
-        """The work of each client: on the first beat with time for enough batches, or on the last."""
+    def _fit(self, clients: list[int], at: float) -> list[BeatWork | None]:
+        """The work of each client, of which some have begun with their probe."""
         rates = [self._rates[client] for client in clients]
-        batch_s, down_s, up_s, latency_s = (
-            np.array([getattr(one, name) for one in rates])
-            for name in ("batch_s", "down_s", "up_s", "latency_s")
-        )
         epoch = np.array([one.batches for one in rates]) * self.context.epochs
         limit = self.settings.max_epochs
-        limits = epoch * 0 + 2**31 if limit is None else epoch // self.context.epochs * limit
         tasks = [self.books.task_of(client) for client in clients]
-        began = np.array([at if task is None else self.books.open[task].opened_at for task in tasks])
-        told_s = at + latency_s - began
-        going_on = np.array([task is not None for task in tasks])
-        done, begun, ready_s = progress_since_probe(told_s, down_s, batch_s, limits, going_on)
-        wait_s = np.maximum(ready_s - told_s, 0.0)
-        beats = np.arange(self.settings.most)
-        period_s = (self._beat_s or 0.0) * (1 + self.context.slack)
-        due = self._next_at + beats * period_s - self.context.slack * (self._beat_s or 0.0)
-        left_s = due[None, :] - (at + latency_s)[:, None]
-        room_s = left_s - (wait_s + up_s - latency_s)[:, None]
-        more = np.floor(room_s / batch_s[:, None] + TOLERANCE)
-        batches = (done + begun)[:, None] + more
-        goals = np.minimum([self._goal(one) for one in rates], limits)
-        enough = (more >= 0) & (batches >= goals[:, None])
-        fits = enough.any(1)
-        beat = np.where(fits, enough.argmax(1), self.settings.most - 1)
-        each = np.arange(len(clients))
-        chosen = np.minimum(batches[each, beat], limits)
-        cuts = fit_partial_work(
-            self.context.model,
-            np.minimum(epoch, limits),
-            done,
-            begun,
-            wait_s=wait_s,
-            batch_s=batch_s,
-            send_s=up_s - latency_s,
-            left_s=left_s[:, -1],
+        began = [at if task is None else self.books.open[task].opened_at for task in tasks]
+        them = BeatClients(
+            batch_s=np.array([one.batch_s for one in rates]),
+            down_s=np.array([one.down_s for one in rates]),
+            up_s=np.array([one.up_s for one in rates]),
+            latency_s=np.array([one.latency_s for one in rates]),
+            epoch=epoch,
+            limits=epoch * 0 + 2**31 if limit is None else epoch // self.context.epochs * limit,
+            goals=np.array([self._goal(one) for one in rates]),
+            whole=np.array([self._whole(client) for client in clients]),
+            began=np.array(began),
+            going_on=np.array([task is not None for task in tasks]),
         )
-        found: list[_Load | None] = []
-        whole = self.context.model.depth
-        for i in each.tolist():
-            some = more[i, beat[i]] >= 0 and chosen[i] >= 1
-            cut = cuts[i]
-            if fits[i] or (self.settings.cut == "batches" and some):
-                found.append(_Load(float(due[beat[i]]), int(chosen[i]), whole))
-            elif cut is None:
-                found.append(None)
-            else:
-                found.append(_Load(float(due[-1]), cut.batches or int(epoch[i]), cut.depth))
-        return found
+        beat_s, slack = self._beat_s or 0.0, self.context.slack
+        due = self._next_at + np.arange(self.settings.most) * beat_s * (1 + slack) - slack * beat_s
+        fewer = self.settings.cut == "batches"
+        return fit_to_beats(self.context.model, them, at, due, self.settings.halvings, fewer)

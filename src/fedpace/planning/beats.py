@@ -1,0 +1,104 @@
+"""Work that fills beats: on which one a client can be back, and with how much."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpace.core.commands import TOLERANCE
+from fedpace.core.model import ModelProfile
+from fedpace.planning.cuts import PartialWork, fit_partial_work, progress_since_probe
+
+
+@dataclass(frozen=True, slots=True)
+class BeatWork:
+    """Work that arrives on the beat at `due`: batches of `size` samples (None: whole ones)."""
+
+    due: float
+    batches: int
+    depth: int
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeatClients:
+    """Clients that are given work, an entry each.
+
+    batch_s, down_s, up_s, latency_s: as in Rates, for whole batches; epoch: batches of all of its data
+    that are wanted; limits: most batches; goals: batches of a usual update; whole: samples of a whole
+    batch; began: when it got its model; going_on: it has trained whole batches since then.
+    """
+
+    batch_s: np.ndarray
+    down_s: np.ndarray
+    up_s: np.ndarray
+    latency_s: np.ndarray
+    epoch: np.ndarray
+    limits: np.ndarray
+    goals: np.ndarray
+    whole: np.ndarray
+    began: np.ndarray
+    going_on: np.ndarray
+
+
+def fit_to_beats(
+    model: ModelProfile,
+    clients: BeatClients,
+    at: float,
+    due: np.ndarray,
+    halvings: int,
+    fewer_batches: bool,
+) -> list[BeatWork | None]:
+    """The work of each client: on the first beat with time for enough of it, as much as fits.
+
+    Enough is the goal, halved `halvings` times; less than a batch becomes a batch of half as many
+    samples, a quarter, and so on, unless the client has begun with whole ones. Who cannot be back with
+    enough on the last beat of `due` does fewer batches until then, if so wanted and one fits, or its
+    last layers. None: nothing that it can train and send fits.
+    """
+    told_s = at + clients.latency_s - clients.began
+    done, begun, ready_s = progress_since_probe(
+        told_s, clients.down_s, clients.batch_s, clients.limits, clients.going_on
+    )
+    wait_s, send_s = np.maximum(ready_s - told_s, 0.0), clients.up_s - clients.latency_s
+    left_s = due[None, :] - (at + clients.latency_s)[:, None]
+    room = (left_s - (wait_s + send_s)[:, None]) / clients.batch_s[:, None] + TOLERANCE
+    amount = (done + begun)[:, None] + room
+    smallest = np.where(clients.going_on, 1.0, 1 / clients.whole)
+    least = np.maximum(np.minimum(clients.goals, clients.limits) / 2**halvings, smallest)
+    enough = (room >= 0) & (amount >= least[:, None])
+    fits = enough.any(1)
+    beat = np.where(fits, enough.argmax(1), len(due) - 1)
+    each = np.arange(len(beat))
+    amount, room = amount[each, beat], room[each, beat]
+    batches = np.where(room >= 0, np.minimum(np.floor(amount), clients.limits), 0)
+    cuts = fit_partial_work(
+        model,
+        np.minimum(clients.epoch, clients.limits),
+        done,
+        begun,
+        wait_s=wait_s,
+        batch_s=clients.batch_s,
+        send_s=send_s,
+        left_s=left_s[:, -1],
+    )
+    found: list[BeatWork | None] = []
+    for i in each.tolist():
+        arrival = float(due[beat[i]])
+        if batches[i] >= 1 and (fits[i] or fewer_batches):
+            found.append(BeatWork(arrival, int(batches[i]), model.depth))
+        elif fits[i]:
+            size = part_of_batch(int(clients.whole[i]), float(amount[i]))
+            found.append(BeatWork(arrival, 1, model.depth, size))
+        else:
+            found.append(_cut(cuts[i], float(due[-1]), int(clients.epoch[i])))
+    return found
+
+
+def part_of_batch(whole: int, amount: float) -> int:
+    """Samples of the largest part of a batch, a half, a quarter and so on, that is at most `amount`."""
+    return max(math.floor(whole * 2.0 ** math.floor(math.log2(amount))), 1)
+
+
+def _cut(cut: PartialWork | None, due: float, epoch: int) -> BeatWork | None:
+    return None if cut is None else BeatWork(due, cut.batches or epoch, cut.depth)

@@ -1,0 +1,102 @@
+"""Work that fills beats: against a search over all beats, batches and parts of them."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fedpace.core.model import ModelProfile
+from fedpace.planning.beats import BeatClients, BeatWork, fit_to_beats, part_of_batch
+
+MODEL = ModelProfile.even(10, 1000, forward_share=0.3)
+NEVER = 2**31
+
+
+def fit(batch_s, up_s=0.0, down_s=0.0, goal=1, limit=NEVER, whole=16, halvings=3, fewer=True, beats=4):
+    """The work of one client that begins at 0 s; beats are a second apart."""
+    one = BeatClients(
+        batch_s=np.array([batch_s]),
+        down_s=np.array([down_s]),
+        up_s=np.array([up_s]),
+        latency_s=np.zeros(1),
+        epoch=np.array([100]),
+        limits=np.array([limit]),
+        goals=np.array([goal]),
+        whole=np.array([whole]),
+        began=np.zeros(1),
+        going_on=np.zeros(1, bool),
+    )
+    return fit_to_beats(MODEL, one, 0.0, 1.0 + np.arange(beats), halvings, fewer)[0]
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "found"),
+    [
+        (0.3, BeatWork(1.0, 3, 10)),
+        (1.0, BeatWork(1.0, 1, 10)),
+        (1.1, BeatWork(1.0, 1, 10, 8)),
+        (2.0, BeatWork(1.0, 1, 10, 8)),
+        (2.1, BeatWork(1.0, 1, 10, 4)),
+        (7.9, BeatWork(1.0, 1, 10, 2)),
+        (8.1, BeatWork(2.0, 1, 10, 2)),  # an eighth does not fit the first beat
+        (32.0, BeatWork(4.0, 1, 10, 2)),
+    ],
+)
+def test_as_much_as_fits_the_first_beat_with_time_for_an_eighth_of_a_batch(batch_s, found):
+    assert fit(batch_s) == found
+
+
+def test_transfers_take_of_the_beat():
+    assert fit(0.4, up_s=0.3, down_s=0.3) == BeatWork(1.0, 1, 10)
+    assert fit(0.9, up_s=0.3, down_s=0.3) == BeatWork(1.0, 1, 10, 4)
+    assert fit(0.4, up_s=0.8, down_s=0.8) == BeatWork(2.0, 1, 10)
+
+
+def test_without_halves_slow_clients_take_more_beats():
+    assert fit(1.1, halvings=0) == BeatWork(2.0, 1, 10)
+    assert fit(1.1, goal=3, halvings=0) == BeatWork(4.0, 3, 10)
+
+
+def test_of_many_batches_fewer_are_done_before_one_is_halved():
+    assert fit(0.3, goal=8) == BeatWork(1.0, 3, 10)
+    assert fit(1.5, goal=8) == BeatWork(2.0, 1, 10)  # an eighth of the goal is a whole batch
+
+
+def test_who_cannot_be_back_with_enough_does_fewer_batches_or_its_last_layers():
+    assert fit(1.1, goal=8, halvings=0) == BeatWork(4.0, 3, 10)
+    layers = fit(1.1, goal=8, halvings=0, fewer=False)
+    assert layers is not None
+    assert layers.depth < 10
+    assert fit(1.1, up_s=100.0) is None
+
+
+def test_a_part_is_a_sample_at_least_and_never_more_than_fits():
+    assert [part_of_batch(16, amount) for amount in (0.99, 0.5, 0.49, 0.1, 0.01)] == [8, 8, 4, 1, 1]
+    assert part_of_batch(5, 0.5) == 2
+
+
+@given(
+    st.floats(0.02, 40.0),
+    st.floats(0.0, 5.0),
+    st.integers(1, 9),
+    st.integers(0, 5),
+    st.sampled_from([1, 2, 16, 20]),
+)
+def test_no_earlier_beat_has_time_for_enough_and_no_more_fits(batch_s, up_s, goal, halvings, whole):
+    """By a search: enough is the goal by 2^halvings, but a sample at least."""
+    work = fit(batch_s, up_s=up_s, goal=goal, halvings=halvings, whole=whole, fewer=False, beats=6)
+    enough = max(goal / 2**halvings, 1 / whole)
+    room = {beat: (beat - up_s) / batch_s for beat in range(1, 7)}
+    able = [beat for beat, fits in room.items() if fits >= enough * (1 - 1e-12)]
+    assume(able and not any(math.isclose(fits, enough, rel_tol=1e-6) for fits in room.values()))
+    assert work is not None
+    assert (work.due, work.depth) == (able[0], 10)
+    fits = room[able[0]]
+    if fits >= 1:
+        assert work.size is None
+        assert work.batches <= fits * (1 + 1e-6) < work.batches + 1 + 1e-3
+    else:
+        halves = next(number for number in range(1, 20) if 0.5**number <= fits * (1 + 1e-9))
+        assert (work.batches, work.size) == (1, max(whole // 2**halves, 1))

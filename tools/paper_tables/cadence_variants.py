@@ -49,16 +49,14 @@ class ByBeats(Cadence):
 
     def _weight(self, update: Arrived) -> float:
         beats = self._version - update.version + 1
-        return float(self.books.clients.samples(update.client) * beats**self._power)
+        return float(self._data(update) * beats**self._power)
 
 
 class BySamples(Cadence):
     """An update counts by the samples that it has used, and not by its client's data."""
 
-    def _weight(self, update: Arrived) -> float:
-        return (
-            super()._weight(update) / self.books.clients.samples(update.client) * update.result.samples
-        )
+    def _data(self, update: Arrived) -> int:
+        return update.result.samples
 
 
 class ExactParts(Cadence):

@@ -251,7 +251,11 @@ class Cadence(Policy[CadenceSettings]):
         """
         beats = self._version - update.version + 1
         per_batch = math.pow(beats / max(update.result.steps, 1), self._power)
-        return self.books.clients.samples(update.client) * per_batch
+        return self._data(update) * per_batch
+
+    def _data(self, update: Arrived) -> int:
+        """The data that an update speaks for."""
+        return self.books.clients.samples(update.client)
 
     @property
     def _version(self) -> int:

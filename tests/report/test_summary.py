@@ -371,3 +371,10 @@ def test_a_report_is_about_the_main_metric_of_its_runs_or_a_named_one(summary):
     with pytest.raises(ConfigError, match="there is no metric 'accuracy'"):
         chosen_metric(tested, "accuracy")
     assert chosen_metric({"a": [summary(accuracy=[(0.0, 0.5)])]}) == ACCURACY
+
+
+def test_a_run_without_any_update_says_why_it_ended(tale, train):
+    tale.join(0.0, 0, 1)
+    tale.on(Started(0.0), train(0, 1))
+    tale.fact(Finished(9.0, "the time is over; nothing happened: no update was used"))
+    assert tale.summary().nothing == "none of 1 tasks came back with an update (the time is over)"

@@ -239,7 +239,8 @@ class Summary:
         if not self.tasks:
             return "no task was given"
         if not self.arrived:
-            return f"none of {self.tasks} tasks came back with an update"
+            why = self.finished.partition("; nothing happened")[0]
+            return f"none of {self.tasks} tasks came back with an update ({why})"
         return f"{self.arrived} updates arrived, and none was used"
 
     @property

@@ -167,7 +167,8 @@ class Layered(Policy[S]):
             return self._end(event.at)
         if self._give_up_s is not None and event.at >= self._give_up_s * (1 - TOLERANCE):
             self._over = True
-            return (Finish(f"nobody arrived within {self._give_up_s:g} s"),)
+            given = f"the {self._give_up_s:g} s of the budget"
+            return (Finish(f"nobody arrived within {given}; give a budget that one round fits"),)
         self._overdue = True
         return self._warm_up_over(event.at)
 

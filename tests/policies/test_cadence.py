@@ -121,6 +121,19 @@ def test_what_a_part_of_a_batch_took_is_counted_as_of_a_whole_one(stage):
     assert (work.batch_size, work.steps) == (20, 1)
 
 
+def test_a_part_that_was_lost_is_not_taken_for_the_next_work(stage):
+    on, _ = halved(stage)
+    arrive(on, 2.7, 2)
+    assert works(beat(on))[2].batch_size == 5
+    on.tell(Failed(3.0, 2, on.open_tasks()[2].task, "lost"))
+    on.tell(Left(3.0, 2))
+    assert works(on.tell(Joined(4.0, 2, 200)))[2].batch_size == 20  # till 8.4 s
+    beat(on)
+    arrive(on, 8.3, 2)
+    work = works(beat(on))[2]
+    assert (work.batch_size, work.stop_at) == (5, pytest.approx(11.2 - 2.0))
+
+
 def test_parts_are_no_smaller_than_halvings_say(stage):
     on, _ = halved(stage, halvings=1)
     arrive(on, 2.7, 2)

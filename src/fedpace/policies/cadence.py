@@ -304,6 +304,7 @@ class Cadence(Policy[CadenceSettings]):
                 del self._rates[client]  # it is asked again when it is drawn next
                 continue
             rates = self._rates[client]
+            self._sizes.pop(client, None)  # of a task that failed
             if load.size is not None:
                 self._sizes[client] = load.size
             share = float(profile.byte_share[load.depth - 1])

@@ -17,6 +17,7 @@ from fedpace.runs.plugins import load
 GOLDEN = Path(__file__).parent / "golden"
 POLICIES = {
     "timelyfl": {"n": 4, "k": 2},
+    "cadence": {"k": 2},
     "fedbuff": {"concurrency": 3, "k": 2},
     "fedasync": {"alpha": 0.6, "weigh": "samples"},
     "fedat": {"ratio": 2.5},

@@ -334,6 +334,26 @@ def test_pages_are_up_to_date(page):
         assert is_current(page, read_table(name), results["runs"]), name
 
 
+def test_other_forms_of_ours_are_none_of_the_others():
+    from paper_tables.show import show
+
+    from fedpace import ConfigError
+
+    changes = {"policies.quick": {"use": "fedbuff"}, "sweep.grid": {}}
+    runs = {
+        "timelyfl": {"0": entry(1, 40)},
+        "fedbuff": {"0": entry(1, 20)},
+        "quick": {"0": entry(1, 5)},
+    }
+    ahead = "| 50% | quick | 0.25 | 2.00 |"
+    assert ahead in list(show(made(**changes), runs))
+    found = list(show(made(**changes, **{"paper.forms": ["quick"]}), runs))
+    assert ahead not in found
+    assert "| 50% | timelyfl | 2.00 | 2.00 |" in found
+    with pytest.raises(ConfigError, match=r"paper\.forms has 'nobody'"):
+        made(**{"paper.forms": ["nobody"]})
+
+
 def test_scenes_can_be_columns():
     from paper_tables.show import show
 

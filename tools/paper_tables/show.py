@@ -208,7 +208,8 @@ def ahead_table(
     for scene in scenes if own else ():
         here = rows[scene.name]
         ours, metric = find_row(here, own), metric_in(here)
-        others = [row for row in here if row is not ours and row.runs]
+        not_others = {own, *table.forms}
+        others = [row for row in here if row.policy not in not_others and row.runs]
         if ours is None or not ours.runs or not others or scene.criterion.by == "value":
             continue
         reference = find_row(here, table.label_in(study, table.reference))

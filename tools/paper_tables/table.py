@@ -5,6 +5,7 @@ The file is a fedpace config with `[compare]` and `[sweep]`, and a table `[paper
     title = "..."                    of its headings
     reference = "timelyfl"           policy that times are told relative to, in every study
     ours = "cadence"                 policy that is set against the best of the others
+    forms = ["cadence-memory"]       labels of ours in other forms, which are none of the others
     choose_share = 0.5               runs of the choice last this share of a policy's hours; default: 1
     to_end = true                    the table's runs go on to their hours; default: to the last target
     columns = AXIS                   scenes are columns from this axis on; default: a table for each
@@ -37,6 +38,7 @@ KEYS = (
     "title",
     "reference",
     "ours",
+    "forms",
     "studies",
     "scenes",
     "choose_in",
@@ -151,6 +153,7 @@ class PaperTable:
     says: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     choose_in: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    forms: tuple[str, ...] = ()
 
     @property
     def config(self) -> Config:
@@ -233,6 +236,9 @@ def table_of(name: str, table: Settings) -> PaperTable:
         raise ConfigError(f"paper.columns is {paper['columns']!r}, which is no axis of paper.scenes")
     policies = list(scenes[0].config.compare.policies or scenes[0].config.policies)
     studies = {key: tuple(labels) for key, labels in paper.get("studies", {"": policies}).items()}
+    for label in paper.get("forms", ()):
+        if label not in policies:
+            raise ConfigError(f"paper.forms has {label!r}, which is none of {', '.join(policies)}")
     listed = [label for labels in studies.values() for label in labels]
     if sorted(listed) != sorted(policies):
         raise ConfigError(
@@ -251,6 +257,7 @@ def table_of(name: str, table: Settings) -> PaperTable:
         paper.get("says", {}),
         choose_in,
         {axis: tuple(values) for axis, values in axes.items()},
+        tuple(paper.get("forms", ())),
     )
 
 

@@ -14,21 +14,36 @@ MODEL = ModelProfile.even(10, 1000, forward_share=0.3)
 NEVER = 2**31
 
 
-def fit(batch_s, up_s=0.0, down_s=0.0, goal=1, limit=NEVER, whole=16, halvings=3, fewer=True, beats=4):
+def fit(
+    batch_s,
+    up_s=0.0,
+    down_s=0.0,
+    goal=1,
+    limit=NEVER,
+    whole=16,
+    halvings=3,
+    fewer=True,
+    beats=4,
+    fixed=0.0,
+    going_on=False,
+    at=0.0,
+    latency_s=0.0,
+):
     """The work of one client that begins at 0 s; beats are a second apart."""
     one = BeatClients(
         batch_s=np.array([batch_s]),
         down_s=np.array([down_s]),
         up_s=np.array([up_s]),
-        latency_s=np.zeros(1),
+        latency_s=np.array([latency_s]),
         epoch=np.array([100]),
         limits=np.array([limit]),
         goals=np.array([goal]),
         whole=np.array([whole]),
+        fixed=np.array([fixed]),
         began=np.zeros(1),
-        going_on=np.zeros(1, bool),
+        going_on=np.array([going_on]),
     )
-    return fit_to_beats(MODEL, one, 0.0, 1.0 + np.arange(beats), halvings, fewer)[0]
+    return fit_to_beats(MODEL, one, at, 1.0 + np.arange(beats), halvings, fewer)[0]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +85,41 @@ def test_who_cannot_be_back_with_enough_does_fewer_batches_or_its_last_layers():
     assert layers is not None
     assert layers.depth < 10
     assert fit(1.1, up_s=100.0) is None
+
+
+def test_what_a_step_takes_however_small_it_is_leaves_less_of_a_beat():
+    """A batch takes 0.6 s and 0.6 by its size: 1 s is enough for two thirds, 0.75 s for a quarter."""
+    assert fit(1.2, fixed=0.5) == BeatWork(1.0, 1, 10, 8)
+    assert fit(1.2, fixed=0.5, up_s=0.25) == BeatWork(1.0, 1, 10, 4)
+    assert fit(1.2, fixed=0.5, up_s=0.45) == BeatWork(2.0, 1, 10)
+
+
+def test_there_is_a_limit_of_batches():
+    assert fit(0.1, limit=5) == BeatWork(1.0, 5, 10)
+    assert fit(0.1, limit=2, goal=8) == BeatWork(1.0, 2, 10)
+
+
+def test_who_has_begun_goes_on_with_whole_batches():
+    """At 0.5 s it has done one of 0.4 s and is in the second, at 1.3 s the same of 1.2 s."""
+    assert fit(0.4, going_on=True, at=0.5) == BeatWork(1.0, 2, 10)
+    assert fit(1.2, going_on=True, at=1.3) == BeatWork(3.0, 2, 10)
+    assert fit(2.0, at=0.5) == BeatWork(1.0, 1, 10, 4)
+
+
+def test_latency_is_told_of_twice_and_sent_with_once():
+    """The order is there after 0.1 s, and the update, of which 0.1 s are latency, takes 0.3 s."""
+    assert fit(0.55, up_s=0.3, latency_s=0.1, down_s=0.1) == BeatWork(1.0, 1, 10)
+
+
+def test_rounding_of_late_times_costs_nobody_half_a_batch():
+    for late in (1e4, 1e5, 1e6):
+        one = BeatClients(
+            *(np.array([value]) for value in (0.003, 0.001, 0.002, 0.0)),
+            *(np.array([value]) for value in (100, NEVER, 1, 16, 0.0, late)),
+            going_on=np.array([False]),
+        )
+        due = late + 0.006 * np.arange(1, 4)
+        assert fit_to_beats(MODEL, one, late, due, 3, True)[0] == BeatWork(float(due[0]), 1, 10)
 
 
 def test_a_part_is_a_sample_at_least_and_never_more_than_fits():

@@ -26,7 +26,8 @@ class BeatClients:
 
     batch_s, down_s, up_s, latency_s: as in Rates, for whole batches; epoch: batches of all of its data
     that are wanted; limits: most batches; goals: batches of a usual update; whole: samples of a whole
-    batch; began: when it got its model; going_on: it has trained whole batches since then.
+    batch; fixed: the share of its time that a smaller one takes, too; began: when it got its model;
+    going_on: it has trained whole batches since then.
     """
 
     batch_s: np.ndarray
@@ -37,6 +38,7 @@ class BeatClients:
     limits: np.ndarray
     goals: np.ndarray
     whole: np.ndarray
+    fixed: np.ndarray
     began: np.ndarray
     going_on: np.ndarray
 
@@ -62,8 +64,11 @@ def fit_to_beats(
     )
     wait_s, send_s = np.maximum(ready_s - told_s, 0.0), clients.up_s - clients.latency_s
     left_s = due[None, :] - (at + clients.latency_s)[:, None]
-    room = (left_s - (wait_s + send_s)[:, None]) / clients.batch_s[:, None] + TOLERANCE
+    rounding = TOLERANCE + 4 * np.spacing(due[-1]) / clients.batch_s
+    room = (left_s - (wait_s + send_s)[:, None]) / clients.batch_s[:, None] + rounding[:, None]
     amount = (done + begun)[:, None] + room
+    fixed = np.minimum(clients.fixed, 0.99)[:, None]
+    amount = np.where(amount < 1, (amount - fixed) / (1 - fixed), amount)
     smallest = np.where(clients.going_on, 1.0, 1 / clients.whole)
     least = np.maximum(np.minimum(clients.goals, clients.limits) / 2**halvings, smallest)
     enough = (room >= 0) & (amount >= least[:, None])

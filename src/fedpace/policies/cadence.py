@@ -40,6 +40,7 @@ from fedpace.core.events import Arrived, Failed, Joined, Profiled, Rates, Starte
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.planning.beats import BeatClients, BeatWork, fit_to_beats
 from fedpace.planning.fastest import FastestClients
+from fedpace.planning.step_times import StepTime
 from fedpace.policies.shared.checks import resolve
 from fedpace.policies.shared.columns import Columns
 
@@ -81,7 +82,7 @@ class CadenceSettings(Checked):
 
 
 class Cadence(Policy[CadenceSettings]):
-    """Steps at short, even beats; slow clients take several, and count the more for it."""
+    """Steps at short, even beats; slow clients do less for one, and all count by their data."""
 
     Settings = CadenceSettings
     asynchronous = True
@@ -97,7 +98,8 @@ class Cadence(Policy[CadenceSettings]):
         self._k = resolve("k", settings.k, -(-self._n // 4), self._n, "clients are at work")
         self._rates: Columns[Rates] = Columns(Rates)
         self._sizes: dict[int, int] = {}
-        """Client -> the samples of a batch that it was given last, where those were not a whole one."""
+        """Client -> the samples of a batch that it is at work on."""
+        self._steps: dict[int, StepTime] = {}
         self._arrived: list[Arrived] = []
         self._fastest = FastestClients(self._k)
         """Of those who have answered, while the first beat's length is not known."""
@@ -128,7 +130,7 @@ class Cadence(Policy[CadenceSettings]):
         yield from self._ask(self._free())
 
     def on_profiled(self, event: Profiled) -> Commands:
-        self._rates[event.client] = event.rates
+        self._learn(event.client, event.rates, self._whole(event.client))
         if self._beat_s is not None:
             return self._assign([event.client], event.at)
         up_s = event.rates.latency_s + event.rates.up_s
@@ -181,7 +183,7 @@ class Cadence(Policy[CadenceSettings]):
         return self._beat_s * (1 + self.context.slack)
 
     def _update_s(self, client: int) -> float:
-        """Seconds of a client for the smallest update: to get the model, to train and to send."""
+        """Seconds of a client for a usual update: to get the model, to train and to send."""
         rates = self._rates[client]
         return rates.down_s + self._goal(rates) * rates.batch_s + rates.up_s
 
@@ -193,22 +195,20 @@ class Cadence(Policy[CadenceSettings]):
     # A beat: what is there moves the model, and who is free begins anew.
 
     def on_arrived(self, event: Arrived) -> Commands:
-        self._rates[event.client] = self._of_whole_batches(event.client, event.rates)
+        size = self._sizes.pop(event.client, self._whole(event.client))
+        self._learn(event.client, event.rates, size)
         self._arrived.append(event)
         return ()
 
-    def _of_whole_batches(self, client: int, rates: Rates) -> Rates:
-        """What a client measured with parts of batches, as if they had been whole.
-
-        Where a batch takes some time however small it is, that is too much, and less the larger the
-        part was: sizes come to where they fit.
-        """
-        size = self._sizes.pop(client, None)
-        if size is None:
-            return rates
+    def _learn(self, client: int, rates: Rates, size: int) -> None:
+        """Keep what a client has measured with batches of a size, as it is with whole ones."""
+        known, seconds = self._steps.get(client), max(rates.batch_s, TOLERANCE)
+        step = StepTime(size, seconds) if known is None else known.then(size, seconds)
+        whole, self._steps[client] = self._whole(client), step
         epoch = -(-self.books.clients.held(client) // self.context.batch_size)
-        whole_s = rates.batch_s * self._whole(client) / size
-        return Rates(whole_s, epoch, rates.down_s, rates.up_s, rates.latency_s)
+        batches = rates.batches if size == whole else epoch
+        told = (rates.down_s, rates.up_s, rates.latency_s)
+        self._rates[client] = Rates(step.of(whole), batches, *told)
 
     def _whole(self, client: int) -> int:
         """Samples of a client's whole batch."""
@@ -304,9 +304,7 @@ class Cadence(Policy[CadenceSettings]):
                 del self._rates[client]  # it is asked again when it is drawn next
                 continue
             rates = self._rates[client]
-            self._sizes.pop(client, None)  # of a task that failed
-            if load.size is not None:
-                self._sizes[client] = load.size
+            self._sizes[client] = load.size or self._whole(client)
             share = float(profile.byte_share[load.depth - 1])
             upload_s = rates.latency_s + share * (rates.up_s - rates.latency_s)
             yield Train(
@@ -338,6 +336,7 @@ class Cadence(Policy[CadenceSettings]):
             limits=epoch * 0 + 2**31 if limit is None else epoch // self.context.epochs * limit,
             goals=np.array([self._goal(one) for one in rates]),
             whole=np.array([self._whole(client) for client in clients]),
+            fixed=np.array([self._steps[one].fixed_share(self._whole(one)) for one in clients]),
             began=np.array(began),
             going_on=np.array([task is not None for task in tasks]),
         )

@@ -168,7 +168,7 @@ class Layered(Policy[S]):
         if self._give_up_s is not None and event.at >= self._give_up_s * (1 - TOLERANCE):
             self._over = True
             given = f"the {self._give_up_s:g} s of the budget"
-            return (Finish(f"nobody arrived within {given}; give a budget that one round fits"),)
+            return (Finish(f"nobody arrived within {given}; give a budget that fits one round"),)
         self._overdue = True
         return self._warm_up_over(event.at)
 

@@ -106,6 +106,10 @@ class RolledBack(_Fact, frozen=True):
     reason: str
 
 
+NOTHING_HAPPENED = "; nothing happened: "
+"""Between the reason of a run's end and why its model has never changed, where it has not."""
+
+
 class Finished(_Fact, frozen=True):
     """The run is over. diverged: the round that came to numbers that are not finite, if one has."""
 

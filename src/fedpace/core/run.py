@@ -24,7 +24,7 @@ from fedpace.core.errors import (
 from fedpace.core.evaluation.fairness import fairness_of
 from fedpace.core.evaluation.metric import ACCURACY_NAME, LOSS, MetricInfo, find_metric
 from fedpace.core.events import Event
-from fedpace.core.facts import ClientsEvaluated, Evaluated
+from fedpace.core.facts import NOTHING_HAPPENED, ClientsEvaluated, Evaluated
 from fedpace.core.session import Session
 
 Share = Annotated[float, Allowed("between 0 and 1", lambda value: 0 < value < 1)]
@@ -381,4 +381,4 @@ class Run:
         if self._session.learned:
             return ""
         given = self._session.tasks
-        return f"; nothing happened: {'no update was used' if given else 'no task was given'}"
+        return NOTHING_HAPPENED + ("no update was used" if given else "no task was given")

@@ -10,7 +10,7 @@ from fedpace.core.codec import Message
 from fedpace.core.errors import JournalError
 from fedpace.core.evaluation.fairness import Fairness
 from fedpace.core.evaluation.metric import ACCURACY, LOSS, MetricInfo, find_metric
-from fedpace.core.facts import ClientsEvaluated, Evaluated
+from fedpace.core.facts import NOTHING_HAPPENED, ClientsEvaluated, Evaluated
 from fedpace.core.journal import Header, read
 from fedpace.report.tally import Tally
 
@@ -239,7 +239,7 @@ class Summary:
         if not self.tasks:
             return "no task was given"
         if not self.arrived:
-            why = self.finished.partition("; nothing happened")[0]
+            why = self.finished.partition(NOTHING_HAPPENED)[0]
             return f"none of {self.tasks} tasks came back with an update ({why})"
         return f"{self.arrived} updates arrived, and none was used"
 

@@ -106,9 +106,15 @@ def test_who_has_begun_goes_on_with_whole_batches():
     assert fit(2.0, at=0.5) == BeatWork(1.0, 1, 10, 4)
 
 
-def test_latency_is_told_of_twice_and_sent_with_once():
-    """The order is there after 0.1 s, and the update, of which 0.1 s are latency, takes 0.3 s."""
-    assert fit(0.55, up_s=0.3, latency_s=0.1, down_s=0.1) == BeatWork(1.0, 1, 10)
+def test_latency_of_an_order_is_not_counted_again_with_the_update():
+    """The order and the model are there after 0.1 s; of the update's 0.3 s the latency is 0.1."""
+    assert fit(0.7, up_s=0.3, latency_s=0.1, down_s=0.1) == BeatWork(1.0, 1, 10)
+    assert fit(0.71, up_s=0.3, latency_s=0.1, down_s=0.1) == BeatWork(1.0, 1, 10, 8)
+
+
+def test_any_number_of_halvings_ends_at_a_sample():
+    assert fit(15.9, halvings=10**6) == BeatWork(1.0, 1, 10, 1)
+    assert fit(16.1, halvings=10**6) == BeatWork(2.0, 1, 10, 1)
 
 
 def test_rounding_of_late_times_costs_nobody_half_a_batch():

@@ -70,7 +70,7 @@ def fit_to_beats(
     fixed = np.minimum(clients.fixed, 0.99)[:, None]
     amount = np.where(amount < 1, (amount - fixed) / (1 - fixed), amount)
     smallest = np.where(clients.going_on, 1.0, 1 / clients.whole)
-    least = np.maximum(np.minimum(clients.goals, clients.limits) / 2**halvings, smallest)
+    least = np.maximum(np.minimum(clients.goals, clients.limits) * 0.5**halvings, smallest)
     enough = (room >= 0) & (amount >= least[:, None])
     fits = enough.any(1)
     beat = np.where(fits, enough.argmax(1), len(due) - 1)

@@ -100,6 +100,7 @@ class Cadence(Policy[CadenceSettings]):
         self._sizes: dict[int, int] = {}
         """Client -> the samples of a batch that it is at work on."""
         self._steps: dict[int, StepTime] = {}
+        """Client -> what its steps take by their size; its rates are those of whole batches."""
         self._arrived: list[Arrived] = []
         self._fastest = FastestClients(self._k)
         """Of those who have answered, while the first beat's length is not known."""

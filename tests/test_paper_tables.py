@@ -158,6 +158,22 @@ def test_a_result_stands_until_its_config_or_a_setting_of_its_policy_is_another(
     assert not stands(run | {"error": "no memory"}, order)
 
 
+def test_a_result_of_another_revision_of_its_policy_does_not_stand(monkeypatch, tmp_path):
+    from fedpace.policies.timelyfl import TimelyFL
+    from runs import Study, stands
+
+    before = made().scenes[0].order("timelyfl-lr=0.1", 0, (0.5,))
+    monkeypatch.setattr(TimelyFL, "revision", TimelyFL.revision + 1)
+    now = made().scenes[0].order("timelyfl-lr=0.1", 0, (0.5,))
+    study = Study(tmp_path / "results.json", "made")
+    study._keep(now, {"seconds": 1.0})
+    kept = study.runs["timelyfl-lr=0.1"]["0"]
+    assert stands(kept, now)
+    assert not stands(kept, before)
+    study._keep(before, {"seconds": 1.0})
+    assert not stands(study.runs["timelyfl-lr=0.1"]["0"], now)
+
+
 class FailingWorkers:
     """Workers whose runs all fail."""
 

@@ -40,6 +40,7 @@ class RunOrder:
     settings: of its policy with all defaults, where results of other ones do not stand.
     race: runs of one race have the same; one that has not come to the first of `targets` when another
     came to the last is left. Targets are of `metric`, by default the task's main one, easiest first.
+    revision: of its policy (`Policy.revision`), where results of other ones do not stand either.
     """
 
     key: str
@@ -49,6 +50,7 @@ class RunOrder:
     race: str | None = None
     targets: tuple[float, ...] = ()
     metric: str | None = None
+    revision: int = 0
 
 
 @dataclass

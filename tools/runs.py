@@ -145,6 +145,8 @@ class Study:
             result["settings"] = order.settings
         if order.race is not None:
             result["race"] = order.race
+        if order.revision:
+            result["revision"] = order.revision
         self.runs.setdefault(order.key, {})[str(order.seed)] = result
         self.write()
 
@@ -229,9 +231,12 @@ def sum_of(config: Settings) -> str:
 def stands(run: Settings | None, order: RunOrder) -> bool:
     """Tell if this is the result of that order; older files do not say what config they had.
 
-    Settings of the policy that were others, defaults among them, are another run; new ones are not.
+    Settings of the policy that were others, defaults among them, are another run, as is another
+    revision of the policy; new ones are not.
     """
     if run is None or "error" in run or run.get("config") not in (None, sum_of(order.config)):
+        return False
+    if run.get("revision", 0) != order.revision:
         return False
     had = run.get("settings", {})
     return all(order.settings[name] == value for name, value in had.items() if name in order.settings)

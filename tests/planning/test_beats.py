@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedpace.core.model import ModelProfile
-from fedpace.planning.beats import BeatClients, BeatWork, fit_to_beats, part_of_batch
+from fedpace.planning.beats import BeatClients, BeatWork, beat_length, fit_to_beats, part_of_batch
 
 MODEL = ModelProfile.even(10, 1000, forward_share=0.3)
 NEVER = 2**31
@@ -19,6 +19,7 @@ def fit(
     up_s=0.0,
     down_s=0.0,
     goal=1,
+    fewest=1,
     limit=NEVER,
     whole=16,
     halvings=3,
@@ -38,6 +39,7 @@ def fit(
         epoch=np.array([100]),
         limits=np.array([limit]),
         goals=np.array([goal]),
+        fewest=np.array([fewest]),
         whole=np.array([whole]),
         fixed=np.array([fixed]),
         began=np.zeros(1),
@@ -77,6 +79,16 @@ def test_without_halves_slow_clients_take_more_beats():
 def test_of_many_batches_fewer_are_done_before_one_is_halved():
     assert fit(0.3, goal=8) == BeatWork(1.0, 3, 10)
     assert fit(1.5, goal=8) == BeatWork(2.0, 1, 10)  # an eighth of the goal is a whole batch
+
+
+def test_as_many_batches_have_fewer_samples_each():
+    assert fit(0.3, goal=3, fewest=3) == BeatWork(1.0, 3, 10)
+    assert fit(0.3, goal=4, fewest=4) == BeatWork(1.0, 4, 10, 8)
+    assert fit(1.5, goal=4, fewest=4) == BeatWork(1.0, 4, 10, 2)
+    assert fit(3.0, goal=4, fewest=4) == BeatWork(2.0, 4, 10, 2)
+    assert fit(0.3, goal=9, fewest=9, limit=2) == BeatWork(1.0, 2, 10)
+    assert fit(0.5, goal=4, fewest=4, fixed=0.3) == BeatWork(1.0, 4, 10, 4)  # 4 times 0.15 + 0.35 / 4 s
+    assert fit(0.4, goal=4, fewest=4, going_on=True, at=0.5) == BeatWork(1.0, 2, 10)
 
 
 def test_who_cannot_be_back_with_enough_does_fewer_batches_or_its_last_layers():
@@ -121,7 +133,7 @@ def test_rounding_of_late_times_costs_nobody_half_a_batch():
     for late in (1e4, 1e5, 1e6):
         one = BeatClients(
             *(np.array([value]) for value in (0.003, 0.001, 0.002, 0.0)),
-            *(np.array([value]) for value in (100, NEVER, 1, 16, 0.0, late)),
+            *(np.array([value]) for value in (100, NEVER, 1, 1, 16, 0.0, late)),
             going_on=np.array([False]),
         )
         due = late + 0.006 * np.arange(1, 4)
@@ -156,3 +168,54 @@ def test_no_earlier_beat_has_time_for_enough_and_no_more_fits(batch_s, up_s, goa
     else:
         halves = next(number for number in range(1, 20) if 0.5**number <= fits * (1 + 1e-9))
         assert (work.batches, work.size) == (1, max(whole // 2**halves, 1))
+
+
+def length(batch_s, transfer_s, k, goal=1, fewest=1, halvings=3):
+    """The beat of clients with these times."""
+    counts = (np.full(len(batch_s), count) for count in (goal, fewest, 16))
+    return beat_length(np.array(batch_s), np.array(transfer_s), *counts, k, halvings)
+
+
+def test_clients_of_like_speed_get_a_beat_that_all_of_them_fit():
+    """By the fastest's beat four of five would do half of what they can."""
+    assert length([1.0, 1.01, 1.02, 1.03, 1.04], [0.0] * 5, k=1) == pytest.approx(1.04)
+    assert length([1.0, 1.01, 1.02, 1.03, 1.04], [0.0] * 5, k=1, goal=3) == pytest.approx(3.12)
+
+
+def test_nobody_much_slower_makes_beats_longer():
+    assert length([1.0, 8.0, 8.0, 8.0], [0.0] * 4, k=1) == 1.0
+    assert length([1.0, 1.9, 1.9], [0.0] * 3, k=1) == 1.0  # half a batch fills 0.95 s
+    assert length([1.0, 1.2], [0.0] * 2, k=1) == 1.2  # half a batch leaves 0.4 of 1 s
+
+
+def test_who_needs_several_beats_for_its_link_is_at_work_in_all_of_them():
+    """It is back every second beat of 1 s, and would be back on each of 1.9 s, by 1.8 s."""
+    assert length([0.9, 0.1], [0.1, 1.8], k=1) == pytest.approx(1.0)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.05, 20.0), st.floats(0.0, 10.0)), min_size=1, max_size=9),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.booleans(),
+    st.integers(0, 4),
+)
+def test_no_other_clients_time_keeps_clients_at_work_longer(speeds, k, goal, equal, halvings):
+    """By a search over clients, in which the work of each is what it would be given."""
+    fewest = goal if equal else 1
+    needed = sorted(up_s + goal * batch_s for batch_s, up_s in speeds)
+    least = needed[min(k, len(needed)) - 1]
+
+    def score(beat_s):
+        shares = []
+        for batch_s, up_s in speeds:
+            times = batch_s / beat_s, up_s / beat_s
+            given_ = fit(*times, goal=goal, fewest=fewest, halvings=halvings, beats=2000)
+            parts = given_.batches * (given_.size or 16) / 16
+            shares.append((up_s + parts * batch_s) / (given_.due * beat_s))
+        return np.mean(shares) / math.sqrt(beat_s)
+
+    found = length(*zip(*speeds, strict=True), k=k, goal=goal, fewest=fewest, halvings=halvings)
+    tried = [beat_s for beat_s in needed if least <= beat_s <= 2 * least]
+    assert found in [pytest.approx(one) for one in tried]
+    assert score(found) >= max(map(score, tried)) * (1 - 1e-6)

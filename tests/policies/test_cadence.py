@@ -84,6 +84,31 @@ def test_beats_are_as_long_as_a_batch_of_the_kth_fastest(stage):
     assert {work.depth for work in found.values()} == {None}
 
 
+LIKE = [(10.0 + number / 10, 0.0) for number in range(4)]
+
+
+def test_like_clients_get_a_beat_that_all_of_them_fill(stage):
+    """Two batches take 2 to 2.06 s: by the fastest's beat three of four would do half of them."""
+    first = begun(stage, LIKE, at=0.0, k=1, batches=2, halvings=3)[1]
+    assert of(SetTimer, first) == [SetTimer(BEAT, pytest.approx(2.06))]
+    shortest = begun(stage, LIKE, at=0.0, k=1, batches=2, halvings=3, longest=1.0)[1]
+    assert of(SetTimer, shortest) == [SetTimer(BEAT, pytest.approx(2.0))]
+
+
+def test_slow_clients_do_as_many_batches_of_fewer_samples(stage):
+    """Beats are 3.6 s: of 4.2 s for two batches the slow one has 1.6, enough for a quarter of each."""
+    on, commands = begun(stage, batches=2, most=24, halvings=3, cut="batches")
+    assert of(SetTimer, commands) == [SetTimer(BEAT, pytest.approx(3.6))]
+    arrive(on, 3.5, 2)
+    work = works(beat(on))[2]
+    assert (work.steps, work.batch_size) == (2, 5)
+
+
+def test_beats_are_no_shorter_than_the_kth_fastests():
+    with pytest.raises(ConfigError, match="set longest to 1 or more"):
+        CadenceSettings(longest=0.5)
+
+
 def test_no_update_needs_more_batches_than_its_client_has(stage):
     _, few = begun(stage, at=0.0, batches=99)
     _, all_data = begun(stage, at=0.0)

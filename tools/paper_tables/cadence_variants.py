@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fedpace.core.commands import Aggregate, Command
-from fedpace.core.events import Arrived, Timer
+from fedpace.core.events import Arrived, Rates, Timer
 from fedpace.core.policy import Commands, Context
 from fedpace.planning.beats import BeatWork
 from fedpace.policies.cadence import Cadence, CadenceSettings
@@ -102,3 +102,10 @@ class EveryBeat(Cadence):
 
 class SummedEveryBeat(EveryBeat, Summed):
     """The same with sums."""
+
+
+class FewerSteps(Cadence):
+    """Slow clients do fewer whole batches before one of them is halved."""
+
+    def _fewest(self, rates: Rates) -> int:
+        return 1

@@ -55,7 +55,7 @@ class Scene:
 
     values: Mapping[str, str]
     base: Settings
-    _plans: dict[str, tuple[float | None, Settings]] = field(default_factory=dict)
+    _plans: dict[str, tuple[float | None, Settings, int]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -94,11 +94,12 @@ class Scene:
         except ConfigError as error:
             raise ConfigError(f"{self.key(label)}: {error}") from None
 
-    def _plan(self, label: str) -> tuple[float | None, Settings]:
-        """The hours of a setting, and the settings of its policy with all defaults."""
+    def _plan(self, label: str) -> tuple[float | None, Settings, int]:
+        """The hours of a setting, the settings of its policy with all defaults, and its revision."""
         if label not in self._plans:
             plan = configs.policy_plan(self._expanded[0], label)
-            self._plans[label] = plan.stop.hours, configs.plain(plan.settings)
+            settings = configs.plain(plan.settings)
+            self._plans[label] = plan.stop.hours, settings, plan.kind.revision
         return self._plans[label]
 
     @property
@@ -122,7 +123,7 @@ class Scene:
         policy = self.cells[label].policy
         own = {"use": policy} | dict(config.policies.get(label, {}))
         metric = self.config.compare.metric
-        hours, settings = self._plan(label)
+        hours, settings, revision = self._plan(label)
         if targets:
             aim = {"target": targets[-1]} | ({} if metric is None else {"metric": metric})
             own["stop"] = {**dict(own.get("stop", {})), **aim}
@@ -134,7 +135,7 @@ class Scene:
         given = rest | {"seed": seed, "policy": "it", "policies": {"it": own}}
         own_race = f"{self.key(policy)}, seed {seed}" if race else None
         aims = targets if race else ()
-        return RunOrder(self.key(label), seed, given, settings, own_race, aims, metric)
+        return RunOrder(self.key(label), seed, given, settings, own_race, aims, metric, revision)
 
 
 @dataclass(frozen=True)

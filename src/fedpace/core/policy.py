@@ -84,6 +84,8 @@ class Policy(Generic[S]):
     plans_with_budget: it decides from the start by the run's time or money, so that a run cannot go on
     later with more of them.
     asynchronous: clients go on without waiting for others, so that a quick one has more updates used.
+    revision: is raised where it decides otherwise than before by the same settings: results of studies
+    that were made by another one are not its own.
     """
 
     Settings: ClassVar[type[Any]] = NoSettings
@@ -91,6 +93,7 @@ class Policy(Generic[S]):
     evaluates: ClassVar[bool] = False
     plans_with_budget: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = False
+    revision: ClassVar[int] = 0
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

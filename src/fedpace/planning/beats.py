@@ -9,6 +9,9 @@ from fedpace.core.commands import TOLERANCE
 from fedpace.core.model import ModelProfile
 from fedpace.planning.cuts import PartialWork, fit_partial_work, progress_since_probe
 
+MOST_TRIED = 64
+"""Lengths of a beat that are tried, in an even row of those that there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class BeatWork:
@@ -25,9 +28,10 @@ class BeatClients:
     """Clients that are given work, an entry each.
 
     batch_s, down_s, up_s, latency_s: as in Rates, for whole batches; epoch: batches of all of its data
-    that are wanted; limits: most batches; goals: batches of a usual update; whole: samples of a whole
-    batch; fixed: the share of its time that a smaller one takes, too; began: when it got its model;
-    going_on: it has trained whole batches since then.
+    that are wanted; limits: most batches; goals: batches of a usual update; fewest: of a smaller one,
+    whose batches then have fewer samples; whole: samples of a whole batch; fixed: the share of its time
+    that a smaller one takes, too; began: when it got its model; going_on: it has trained whole batches
+    since then.
     """
 
     batch_s: np.ndarray
@@ -37,6 +41,7 @@ class BeatClients:
     epoch: np.ndarray
     limits: np.ndarray
     goals: np.ndarray
+    fewest: np.ndarray
     whole: np.ndarray
     fixed: np.ndarray
     began: np.ndarray
@@ -53,10 +58,10 @@ def fit_to_beats(
 ) -> list[BeatWork | None]:
     """The work of each client: on the first beat with time for enough of it, as much as fits.
 
-    Enough is the goal, halved `halvings` times; less than a batch becomes a batch of half as many
-    samples, a quarter, and so on, unless the client has begun with whole ones. Who cannot be back with
-    enough on the last beat of `due` does fewer batches until then, if so wanted and one fits, or its
-    last layers. None: nothing that it can train and send fits.
+    Enough is the goal, halved `halvings` times. Less than the `fewest` batches become as many of half
+    the samples, a quarter, and so on, unless the client has begun with whole ones. Who cannot be back
+    with enough on the last beat of `due` does fewer batches until then, if so wanted and one fits, or
+    its last layers. None: nothing that it can train and send fits.
     """
     told_s = at + clients.latency_s - clients.began
     done, begun, ready_s = progress_since_probe(
@@ -67,15 +72,18 @@ def fit_to_beats(
     rounding = TOLERANCE + 4 * np.spacing(due[-1]) / clients.batch_s
     room = (left_s - (wait_s + send_s)[:, None]) / clients.batch_s[:, None] + rounding[:, None]
     amount = (done + begun)[:, None] + room
+    goals = np.minimum(clients.goals, clients.limits)
+    fewest = np.where(clients.going_on, 1, np.minimum(clients.fewest, goals))
+    part = amount / fewest[:, None]
     fixed = np.minimum(clients.fixed, 0.99)[:, None]
-    amount = np.where(amount < 1, (amount - fixed) / (1 - fixed), amount)
+    part = np.where(part < 1, (part - fixed) / (1 - fixed), part)
     smallest = np.where(clients.going_on, 1.0, 1 / clients.whole)
-    least = np.maximum(np.minimum(clients.goals, clients.limits) * 0.5**halvings, smallest)
-    enough = (room >= 0) & (amount >= least[:, None])
+    least = np.maximum(goals / fewest * 0.5**halvings, smallest)
+    enough = (room >= 0) & (part >= least[:, None])
     fits = enough.any(1)
     beat = np.where(fits, enough.argmax(1), len(due) - 1)
     each = np.arange(len(beat))
-    amount, room = amount[each, beat], room[each, beat]
+    amount, part, room = amount[each, beat], part[each, beat], room[each, beat]
     batches = np.where(room >= 0, np.minimum(np.floor(amount), clients.limits), 0)
     cuts = fit_partial_work(
         model,
@@ -90,11 +98,11 @@ def fit_to_beats(
     found: list[BeatWork | None] = []
     for i in each.tolist():
         arrival = float(due[beat[i]])
-        if batches[i] >= 1 and (fits[i] or fewer_batches):
+        if fits[i] and part[i] < 1:
+            size = part_of_batch(int(clients.whole[i]), float(part[i]))
+            found.append(BeatWork(arrival, int(fewest[i]), model.depth, size))
+        elif batches[i] >= 1 and (fits[i] or fewer_batches):
             found.append(BeatWork(arrival, int(batches[i]), model.depth))
-        elif fits[i]:
-            size = part_of_batch(int(clients.whole[i]), float(amount[i]))
-            found.append(BeatWork(arrival, 1, model.depth, size))
         else:
             found.append(_cut(cuts[i], float(due[-1]), int(clients.epoch[i])))
     return found
@@ -107,3 +115,36 @@ def part_of_batch(whole: int, amount: float) -> int:
 
 def _cut(cut: PartialWork | None, due: float, epoch: int) -> BeatWork | None:
     return None if cut is None else BeatWork(due, cut.batches or epoch, cut.depth)
+
+
+def beat_length(
+    batch_s: np.ndarray,
+    transfer_s: np.ndarray,
+    goals: np.ndarray,
+    fewest: np.ndarray,
+    whole: np.ndarray,
+    k: int,
+    halvings: int,
+    longest: float = 2.0,
+) -> float:
+    """Seconds of a beat: what the k-th fastest client needs for its goal, or a slower one.
+
+    Who just misses a beat does half of what it could, and waits. So of the times of the k-th fastest
+    and those behind it, up to `longest` times as long, the one is taken with which clients are at work
+    the largest part of the time; a longer one counts less, by its root, since the model steps less
+    often.
+
+    transfer_s: seconds to get the model and to send it; the others are as in BeatClients.
+    """
+    needed = np.sort(transfer_s + goals * batch_s)[min(k, len(batch_s)) - 1 :]
+    needed = needed[needed <= longest * needed[0]]
+    tried = needed[np.linspace(0, len(needed) - 1, min(len(needed), MOST_TRIED)).astype(int)]
+    least = np.maximum(goals * 0.5**halvings, fewest / whole)
+    filled_s = (
+        np.ceil((transfer_s + least * batch_s) / tried[:, None] * (1 - TOLERANCE)) * tried[:, None]
+    )
+    room = (filled_s - transfer_s) / batch_s + TOLERANCE
+    halved = fewest * np.exp2(np.floor(np.log2(room / fewest)))
+    done = np.where(room >= fewest, np.floor(room), halved)
+    at_work = ((transfer_s + done * batch_s) / filled_s).mean(1)
+    return float(tried[np.argmax(at_work / np.sqrt(tried))])

@@ -1,12 +1,13 @@
 """Cadence, a policy of our own: the server steps at short, even beats, and everybody arrives on one.
 
 A beat is as long as the k-th fastest client needs for a few batches of the whole model, with its
-transfers. Whoever is faster does more of them; whoever is slower does less, down to an eighth, by
-halves of a batch, and takes more beats if not even that fits one. Everybody sends its update just
-before a beat. So nobody waits for others, nobody is left out or seldom heard, no client drifts far on
-data of its own, and no update is older than `most` beats. An update of m beats and b batches counts
-(m / b)^power times the client's data: over time a client then counts by its data, and not by how often
-it arrives or by how many batches it gets through.
+transfers, or somewhat longer where more clients fill it then. Whoever is faster does more batches;
+whoever is slower does as many with fewer samples each, down to an eighth, by halves, and takes more
+beats if not even that fits one. Everybody sends its update just before a beat. So nobody waits for
+others, nobody is left out or seldom heard, no client drifts far on data of its own, and no update is
+older than `most` beats. An update of m beats and b batches counts (m / b)^power times the client's
+data: over time a client then counts by its data, and not by how often it arrives or by how many batches
+it gets through.
 
 Adaptive optimisers of the server make every step as long as their rate says, however few and noisy
 the updates behind it. Under one of them beats move a model of their own (slot "beats") by plain means,
@@ -35,10 +36,10 @@ from fedpace.core.commands import (
     Train,
     Work,
 )
-from fedpace.core.errors import Checked, ConfigError, Count, Natural, NonNegative
+from fedpace.core.errors import Checked, ConfigError, Count, Natural, NonNegative, Positive
 from fedpace.core.events import Arrived, Failed, Joined, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.planning.beats import BeatClients, BeatWork, fit_to_beats
+from fedpace.planning.beats import BeatClients, BeatWork, beat_length, fit_to_beats
 from fedpace.planning.fastest import FastestClients
 from fedpace.planning.step_times import StepTime
 from fedpace.policies.shared.checks import resolve
@@ -59,6 +60,9 @@ class CadenceSettings(Checked):
     batches: Annotated[
         Natural, "batches of an update, by which beats are measured; 0: the client's data, once"
     ] = 1
+    longest: Annotated[
+        Positive, "beats may be so many times as long, where more of the clients fill them; 1: never"
+    ] = 2.0
     halvings: Annotated[
         Natural, "a slow client's work is halved so often at most, for it to be back sooner; 0: never"
     ] = 3
@@ -75,6 +79,11 @@ class CadenceSettings(Checked):
     max_epochs: Annotated[Count | None, "upper limit of local epochs; default: none"] = None
 
     def _check_rest(self) -> None:
+        if self.longest < 1:
+            raise ConfigError(
+                f"longest is {self.longest:g}, but beats are no shorter than the k-th fastest client's "
+                "time; set longest to 1 or more"
+            )
         if self.n is not None and self.k is not None and self.k > self.n:
             raise ConfigError(
                 f"k is {self.k}, but {self.n} clients are at work; set k between 1 and {self.n}"
@@ -86,6 +95,7 @@ class Cadence(Policy[CadenceSettings]):
 
     Settings = CadenceSettings
     asynchronous = True
+    revision = 1
 
     @classmethod
     def takes_memory(cls, adaptive: bool) -> bool:
@@ -178,9 +188,18 @@ class Cadence(Policy[CadenceSettings]):
         return able >= min(self._k, len(clients))
 
     def _period(self, clients: list[int]) -> float:
-        """Seconds from one beat to the next: the k-th fastest's of these."""
-        needed = sorted(map(self._update_s, clients))
-        self._beat_s = needed[min(self._k, len(needed)) - 1]
+        """Seconds from one beat to the next: the k-th fastest's of these, or a slower one's."""
+        rates = [self._rates[client] for client in clients]
+        self._beat_s = beat_length(
+            np.array([one.batch_s for one in rates]),
+            np.array([one.down_s + one.up_s for one in rates]),
+            np.array([self._goal(one) for one in rates]),
+            np.array([self._fewest(one) for one in rates]),
+            np.array([self._whole(client) for client in clients]),
+            self._k,
+            self.settings.halvings,
+            self.settings.longest,
+        )
         return self._beat_s * (1 + self.context.slack)
 
     def _update_s(self, client: int) -> float:
@@ -192,6 +211,10 @@ class Cadence(Policy[CadenceSettings]):
         """Batches of an update; no more than the client's data has."""
         epoch = rates.batches * self.context.epochs
         return min(self.settings.batches or epoch, epoch)
+
+    def _fewest(self, rates: Rates) -> int:
+        """Batches of a smaller update; of a client's whole data fewer are done before one is halved."""
+        return self._goal(rates) if self.settings.batches else 1
 
     # A beat: what is there moves the model, and who is free begins anew.
 
@@ -336,6 +359,7 @@ class Cadence(Policy[CadenceSettings]):
             epoch=epoch,
             limits=epoch * 0 + 2**31 if limit is None else epoch // self.context.epochs * limit,
             goals=np.array([self._goal(one) for one in rates]),
+            fewest=np.array([self._fewest(one) for one in rates]),
             whole=np.array([self._whole(client) for client in clients]),
             fixed=np.array([self._steps[one].fixed_share(self._whole(one)) for one in clients]),
             began=np.array(began),

@@ -17,9 +17,12 @@ from fedpace.data import fashion
 
 gc.disable()  # while tests are collected: a million objects come, and none of them goes
 
-# Every worker of pytest has a core: a second thread of torch would only take it from another. The
-# bytecode of fedpace is kept even where the environment says otherwise, for all processes of tests.
+# Every worker of pytest has a core: a second thread of torch would only take it from another. Without
+# the second, products round by where their numbers lie in memory on some processors, and the stacks of
+# recurrent models are then not used. The bytecode of fedpace is kept even where the environment says
+# otherwise, for all processes of tests.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["MKL_CBWR"] = "AUTO"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 ROOT = str(Path(__file__).parent.parent)

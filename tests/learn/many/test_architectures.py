@@ -19,7 +19,8 @@ from tests.learn.train.test_graphs import Again
 from tests.messages import make_job
 
 CUDA = pytest.mark.gpu
-DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
+MIXED = (5,), (5, 2, 3)
+"""Sizes of batches that lie in one stack where it is replayed."""
 OPTIMISERS = [
     {"options": {"momentum": 0.9}},
     {"optimiser": "Adam", "lr": 0.01, "options": {"eps": 1e-3}},  # not to follow the sign of rounding
@@ -30,8 +31,11 @@ def trainer_of(task, device="cpu", **settings):
     return Trainer(task, TrainSettings(**{"lr": 0.05, "batch_size": 5, **settings}), 7, device)
 
 
-def several_depths(trainer, count=2):
-    """Jobs of three depths, with and without full steps before, from weights of three versions."""
+def several_depths(trainer, count=2, sizes=(5,)):
+    """Jobs of three depths, with and without full steps before, from weights of three versions.
+
+    sizes: of their batches, in turns.
+    """
     first, full = trainer.initial(), trainer.layout.depth
     half = -(-full // 2)
     olds = cycle(
@@ -42,7 +46,8 @@ def several_depths(trainer, count=2):
     for at, (depth, before) in enumerate(((full, 0), (half, 0), (half, 2), (1, 2))):
         for number in range(count):
             client = (2 * number + at) % len(SIZES)
-            job = make_job(client, 10 * at + number, 3 + before + number, before, depth, 5)
+            size = sizes[(at + number) % len(sizes)]
+            job = make_job(client, 10 * at + number, 3 + before + number, before, depth, size)
             found.append((job, next(olds)))
     return found
 
@@ -61,11 +66,13 @@ def differences(found, expected):
 
 # One by one, steps of batch norms without momentum cannot be captured: torch reads their counter.
 @pytest.mark.filterwarnings("ignore:training will be slow")
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("device", "sizes"), [("cpu", (5,)), *(pytest.param("cuda", one, marks=CUDA) for one in MIXED)]
+)
 @pytest.mark.parametrize("name", TASKS)
-def test_a_stack_gives_what_clients_give_one_by_one(name, device):
+def test_a_stack_gives_what_clients_give_one_by_one(name, device, sizes):
     trainer = trainer_of(TASKS[name](), device, **OPTIMISERS[len(name) % 2])
-    executor, work = StackedExecutor(trainer), several_depths(trainer)
+    executor, work = StackedExecutor(trainer), several_depths(trainer, sizes=sizes)
     away = differences(executor.train(work), SerialExecutor(trainer).train(work))
     assert away.median() < 1e-3
     assert away.max() < 1e-2
@@ -77,13 +84,16 @@ def test_a_stack_gives_what_clients_give_one_by_one(name, device):
     "name",
     ["gru", "lstm of two layers", "encoder", "depthwise", "batch norm", "batch norms of rows", "words"],
 )
-def test_a_replayed_stack_holds_jobs_of_all_depths(name, monkeypatch):
+@pytest.mark.parametrize("sizes", MIXED)
+def test_a_replayed_stack_holds_jobs_of_all_depths_and_sizes_of_batches(name, sizes, monkeypatch):
     replayed, run = [], ReplayTrainer.run
     monkeypatch.setattr(
-        ReplayTrainer, "run", lambda self, jobs: replayed.append(len(jobs)) or run(self, jobs)
+        ReplayTrainer,
+        "run",
+        lambda self, jobs, **given: replayed.append(len(jobs)) or run(self, jobs, **given),
     )
     trainer = trainer_of(TASKS[name](), **OPTIMISERS[0])
-    executor, work = StackedExecutor(trainer, capture=Again()), several_depths(trainer)
+    executor, work = StackedExecutor(trainer, capture=Again()), several_depths(trainer, sizes=sizes)
     away = differences(executor.train(work), SerialExecutor(trainer).train(work))
     assert away.median() < 1e-3
     assert away.max() < 1e-2

@@ -73,9 +73,9 @@ def stacks(monkeypatch):
     found = []
     for kind in (ReplayTrainer, StackTrainer):
 
-        def noting(self, jobs, run=kind.run, kind=kind):
+        def noting(self, jobs, run=kind.run, kind=kind, **given):
             found.append((kind, len(jobs)))
-            return run(self, jobs)
+            return run(self, jobs, **given)
 
         monkeypatch.setattr(kind, "run", noting)
     return found
@@ -92,6 +92,34 @@ def test_all_depths_lie_in_one_stack_and_few_sizes_are_captured(stacks):
     before = capture.captures
     executor.train(every_depth(trainer, batch_size=6))
     assert capture.captures > before
+
+
+def of_sizes(trainer, *sizes):
+    """Jobs of all depths with batches of each of these sizes, mingled."""
+    each = [every_depth(trainer, size) for size in sizes]
+    return [job for together in zip(*each, strict=True) for job in together]
+
+
+@pytest.mark.parametrize("made", [rectified, Recurrent, images, Swapped], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("optimiser", ["SGD", "Adam"])
+def test_batches_of_all_sizes_lie_in_one_stack_and_give_what_each_gives_alone(stacks, made, optimiser):
+    capture = Again()
+    trainer = trainer_of(images() if made is images else made, lr=0.02, optimiser=optimiser)
+    work = of_sizes(trainer, 5, 1, 2, 4)
+    found = StackedExecutor(trainer, capture=capture).train(work)
+    assert distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+    assert stacks == [(ReplayTrainer, len(work))]
+    before = capture.captures
+    StackedExecutor(trainer, capture=capture).train(every_depth(trainer))
+    assert before <= 2 * (capture.captures - before)  # rows, but not sizes of batches, need a graph
+
+
+def test_batches_that_are_larger_than_usual_have_stacks_of_their_own(stacks):
+    trainer = trainer_of(plain)
+    work = of_sizes(trainer, 5, 3, 7)
+    found = StackedExecutor(trainer, capture=Again()).train(work)
+    assert distance(found, SerialExecutor(trainer).train(work)) < 1e-4
+    assert sorted(count for _, count in stacks) == [len(work) // 3, 2 * len(work) // 3]
 
 
 def test_layers_behind_frozen_statistics_and_tied_ones_are_stacked_by_depth(stacks):

@@ -7,11 +7,12 @@ compiled one, that trains such rows.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 
 from fedpace.core.errors import ConfigError
 from fedpace.learn.device import open_device
-from fedpace.learn.many.compiled.trainer import DenseTrainer, compiled_trainer
+from fedpace.learn.many.compiled.trainer import compiled_trainer
 from fedpace.learn.many.executor import InlineExecutor, Jobs
 from fedpace.learn.many.stacks.groups import JobShape, shape_of, stacks
 from fedpace.learn.many.stacks.plan import JobKind, StackPlan, StackPlanner
@@ -53,10 +54,10 @@ class StackedExecutor(InlineExecutor):
         self._replay: ReplayTrainer | None = None
         self._held: dict[int, tuple[Weights, Weights]] = {}
         """By the id of weights, these and where they were brought to."""
-        replayed = capture is not None and capturable(trainer.settings) is not None
+        self._replayed = capture is not None and capturable(trainer.settings) is not None
         self._compiled = compiled_trainer(trainer)
         with self._clock.phase("kernels"):
-            self._planner = StackPlanner(trainer, size, replayed, self._clock, room)
+            self._planner = StackPlanner(trainer, size, self._replayed, self._clock, room)
 
     @property
     def appetite(self) -> int:
@@ -89,8 +90,8 @@ class StackedExecutor(InlineExecutor):
             (alone if group is None else groups[group]).append(number)
         for number in alone:
             found[number] = self._trainer.run(*jobs[number])
-        for (_, plan), numbers in groups.items():
-            found |= self._in_stacks(plan, jobs, numbers)
+        for (shape, plan), numbers in groups.items():
+            found |= self._in_stacks(shape, plan, jobs, numbers)
         return [found[number] for number in range(len(jobs))]
 
     def _group(self, job: Job) -> _Group | None:
@@ -98,22 +99,35 @@ class StackedExecutor(InlineExecutor):
         trainer, layers = self._trainer, self._trainer.layout.depth
         trainer.check(job.task, job.result.depth, job.result.width)
         shape = shape_of(job, layers, trainer.settings)
-        plan = None if shape is None else self._planner.plan(shape.kind)
-        if shape is None or plan is None:
+        if shape is None:
+            return None
+        if self._replayed and shape.batch_size < trainer.settings.batch_size:
+            # Beside jobs with batches of the usual size, theirs filled up: a graph for each size that a
+            # policy comes up with would cost more than what is trained with it.
+            wide = shape._replace(batch_size=trainer.settings.batch_size)
+            plan = self._planner.plan(wide.kind)
+            if plan is not None and plan.mixed:
+                return wide.in_full(layers), plan
+        plan = self._planner.plan(shape.kind)
+        if plan is None:
             return None
         return shape.in_full(layers) if plan.mixed else shape, plan
 
-    def _in_stacks(self, plan: StackPlan, jobs: Jobs, numbers: list[int]) -> dict[int, Update]:
-        runner: ReplayTrainer | DenseTrainer | StackTrainer
+    def _in_stacks(
+        self, shape: JobShape, plan: StackPlan, jobs: Jobs, numbers: list[int]
+    ) -> dict[int, Update]:
+        run: Callable[[Jobs], list[Update]]
         if plan.mixed:
-            runner = self._replaying(plan)
+            replay = self._replaying(plan)
+            run, most = partial(replay.run, width=shape.batch_size), replay.most
         else:
             runner = self._compiled or StackTrainer(self._trainer, plan)
+            run, most = runner.run, runner.most
         found: dict[int, Update] = {}
-        for stack in stacks(jobs, numbers, min(plan.size, runner.most)):
+        for stack in stacks(jobs, numbers, min(plan.size, most)):
             chosen = [jobs[number] for number in stack]
             here = self._brought([weights for _, weights in chosen])
-            updates = runner.run([(job, here[id(weights)]) for job, weights in chosen])
+            updates = run([(job, here[id(weights)]) for job, weights in chosen])
             found |= zip(stack, updates, strict=True)
         return found
 

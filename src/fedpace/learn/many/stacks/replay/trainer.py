@@ -1,10 +1,11 @@
 """Stacks on a GPU: steps of many clients at once, captured as one CUDA graph and replayed.
 
-Clients of any depth and number of steps lie in one stack. It is trained in full; layers that a client
-has frozen are set back after each step, which gives what a cut gives, since such models neither draw
-numbers nor keep statistics. That costs a full backward pass, and a stack of many costs little more than
-one of few. Batches are always of the full size, short ones filled up, and the rows of clients that are
-done train on until the stack is cut to the next size: a graph exists for a few sizes only.
+Clients of any depth, number of steps and size of batches lie in one stack. It is trained in full;
+layers that a client has frozen are set back after each step, which gives what a cut gives, since such
+models neither draw numbers nor keep statistics. That costs a full backward pass, and a stack of many
+costs little more than one of few. Batches are always of the full size, short and small ones filled up,
+and the rows of clients that are done train on until the stack is cut to the next size: a graph exists
+for a few sizes only.
 """
 
 import warnings
@@ -49,7 +50,7 @@ class _Size(NamedTuple):
 
 
 class ReplayTrainer:
-    """Trains stacks of jobs of one batch size and learning rate, `most` jobs at most.
+    """Trains stacks of jobs of one learning rate, `most` jobs at most.
 
     capture: how steps are made to be replayed; None: they are made anew each time. ignored: the target
     that the loss leaves out. The optimiser of the
@@ -98,13 +99,16 @@ class ReplayTrainer:
         self._state = new_state(settings, self._stack.params)
         self._moments = tensors_of(self._state)
 
-    def run(self, jobs: Jobs) -> list[Update]:
-        """Train jobs, those with most steps first; weights are on the device."""
+    def run(self, jobs: Jobs, width: int) -> list[Update]:
+        """Train jobs, those with most steps first; weights are on the device.
+
+        width: samples that all batches are filled up to.
+        """
         settings, whole = self._settings, self._trainer.layout.depth
         first, mixed = jobs[0][0], any(job.result.depth < whole for job, _ in jobs)
         with at_work(self._device, settings.precision), self._body.cut(whole) as part, torch.no_grad():
             alive = _alive(jobs)
-            by_left = {left: _Size(room_for(left), first.batch_size, mixed) for left in set(alive)}
+            by_left = {left: _Size(room_for(left), width, mixed) for left in set(alive)}
             sizes = [by_left[left] for left in alive]
             for size in dict.fromkeys(sizes):
                 if size not in self._replays:
@@ -119,7 +123,7 @@ class ReplayTrainer:
         layers, settings = self._trainer.layout.depth, self._settings
         index = self._index[sizes[0].batch_size]
         each = [job for job, _ in jobs]
-        places = self._samples(each, sizes[0].rows)
+        places = self._samples(each, sizes[0])
         results = [job.result for job in each]
         switches = {one.full_steps if one.depth < layers else 0 for one in results} if mixed else set()
         done: list[Update] = []  # the last jobs first: those with fewest steps
@@ -213,19 +217,19 @@ class ReplayTrainer:
         for optimiser in self._optimisers.values():
             optimiser.param_groups[0]["lr"] = lr
 
-    def _samples(self, jobs: Sequence[Job], rows: int) -> Tensor:
+    def _samples(self, jobs: Sequence[Job], size: _Size) -> Tensor:
         """Places of the samples of every step, row and batch, and behind them how many are real."""
-        steps, batch = jobs[0].result.steps, jobs[0].batch_size
+        steps, rows, width = jobs[0].result.steps, size.rows, size.batch_size
         # Pinned: a GPU fetches it beside what it computes.
         pinned = self._device.type == "cuda"
-        whole = torch.zeros((steps, rows, batch + 1), dtype=torch.int64, pin_memory=pinned)
-        places, counts = whole.numpy()[:, :, :batch], whole.numpy()[:, :, batch]
+        whole = torch.zeros((steps, rows, width + 1), dtype=torch.int64, pin_memory=pinned)
+        places, counts = whole.numpy()[:, :, :width], whole.numpy()[:, :, width]
         counts.fill(1)
         for row, (job, orders) in enumerate(zip(jobs, self._trainer.orders(jobs), strict=True)):
-            at = 0
+            at, batch = 0, job.batch_size
             for order in orders:
                 full = min(len(order) // batch, job.result.steps - at)
-                places[at : at + full, row] = order[: full * batch].reshape(full, batch)
+                places[at : at + full, row, :batch] = order[: full * batch].reshape(full, batch)
                 counts[at : at + full, row] = batch
                 at += full
                 short = len(order) - full * batch

@@ -1,4 +1,4 @@
-"""Tables of papers: which runs are made in which order, what is kept of them, and what is shown."""
+"""Tables of papers: which runs are made in which order, and what is kept of them."""
 
 import json
 import sys
@@ -315,76 +315,6 @@ def test_wrong_tables_are_refused():
         made(**{"policies.timelyfl.n": 7}).check()
     with pytest.raises(ConfigError, match="it must have each of"):
         made(**{"paper.studies": {"a": ["timelyfl"]}})
-
-
-def test_a_page_has_the_table_of_its_results(tmp_path):
-    from paper_tables.pages import update_page
-
-    from fedpace import ConfigError
-
-    table, page = made(**{"sweep.grid": {}, "paper.says": {"all": {}}}), tmp_path / "page.md"
-    page.write_text("# Page\n\nBefore.\n")
-    with pytest.raises(ConfigError, match="put a line <!-- table tiny -->"):
-        update_page(page, table, {})
-    page.write_text("Before.\n<!-- table tiny -->\nold\n<!-- end of table tiny -->\nAfter.\n")
-    runs = {"timelyfl": {"0": entry(100, 200)}, "fedbuff": {"0": entry(50, 400)}}
-    update_page(page, table, runs)
-    text = page.read_text()
-    assert text.startswith("Before.\n<!-- table tiny -->\n`python tools/papers.py tiny")
-    assert text.endswith("<!-- end of table tiny -->\nAfter.\n")
-    assert "| fedbuff |  | 6.67, 2.00x | - |" in text
-    assert "\n\n\n" not in text
-    update_page(page, table, runs, check=True)
-    page.write_text(text.replace("6.67", "3.33"))
-    with pytest.raises(ConfigError, match="differs from its results"):
-        update_page(page, table, runs, check=True)
-
-
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.stem)
-def test_pages_are_up_to_date(page):
-    from paper_tables.pages import is_current, tables_in
-    from paper_tables.table import read_table
-
-    for name in tables_in(page):
-        results = json.loads((ROOT / f"docs/measured/{name}.json").read_text())
-        assert is_current(page, read_table(name), results["runs"]), name
-
-
-def test_other_forms_of_ours_are_none_of_the_others():
-    from paper_tables.show import show
-
-    from fedpace import ConfigError
-
-    changes = {"policies.quick": {"use": "fedbuff"}, "sweep.grid": {}}
-    runs = {
-        "timelyfl": {"0": entry(1, 40)},
-        "fedbuff": {"0": entry(1, 20)},
-        "quick": {"0": entry(1, 5)},
-    }
-    ahead = "| 50% | quick | 0.25 | 2.00 |"
-    assert ahead in list(show(made(**changes), runs))
-    found = list(show(made(**changes, **{"paper.forms": ["quick"]}), runs))
-    assert ahead not in found
-    assert "| 50% | timelyfl | 2.00 | 2.00 |" in found
-    with pytest.raises(ConfigError, match=r"paper\.forms has 'nobody'"):
-        made(**{"paper.forms": ["nobody"]})
-
-
-def test_scenes_can_be_columns():
-    from paper_tables.show import show
-
-    scenes = {"part": {"a": {"seed": 0}}, "m": {"5": {"clients": 5}, "6": {"clients": 6}}}
-    says = {"a": {"fedbuff": ["1.5x", "1.6x"]}}
-    changes = {"paper.scenes": scenes, "paper.columns": "m", "paper.says": says, "sweep.grid": {}}
-    table = made(**changes)
-    keys = [f"part a, m {m}: " for m in (5, 6)]
-    runs = {f"{key}timelyfl": {"0": entry(1, 2, 10), "1": entry(1, 2, 20)} for key in keys}
-    runs |= {f"{keys[0]}fedbuff": {"0": entry(1, 2, 20), "1": entry(1, 2)}}
-    lines = list(show(table, runs))
-    assert "| time to 60% | m 5 | m 6 |" in lines
-    assert "| timelyfl | 15 ± 7 s | 15 ± 7 s |" in lines
-    assert "| fedbuff | ≥ 10.00x (1 of 2) |  |" in lines
-    assert "| fedbuff | 1.5x | 1.6x |" in lines
 
 
 def toml_text(table, where=""):

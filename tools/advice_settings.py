@@ -28,6 +28,7 @@ import numpy as np
 from run_workers import RunOrder, Settings
 
 from fedpace.report.summary import Summary
+from fedpace.runs import plugins
 from runs import Study, parser, sum_of
 
 DRAWN_BY = 8128
@@ -140,7 +141,20 @@ def orders(
     for seed in range(seeds):
         for name, (_, grid) in grids.items():
             for label, config in grid.items():
-                yield RunOrder(f"{name}, {label}", seed, config | {"seed": seed})
+                revision = revision_of(config)
+                yield RunOrder(f"{name}, {label}", seed, config | {"seed": seed}, revision=revision)
+
+
+def revision_of(config: Settings) -> int:
+    """Revision of the policy of a run."""
+    found: int = plugins.load("policies", config["policies"][config["policy"]]["use"]).revision
+    return found
+
+
+def asked_with(config: Settings, grid: Mapping[str, Settings]) -> Settings:
+    """What an answer belongs to: the config, and revisions of policies that have changed since."""
+    revisions = {label: found for label, one in grid.items() if (found := revision_of(one))}
+    return config | {"revisions": revisions} if revisions else config
 
 
 def times_of(study: Study, name: str, grid: Mapping[str, Settings]) -> dict[str, float]:
@@ -319,10 +333,12 @@ def main() -> None:
                 order = {"config": config, "within_s": round(within_s, 1)}
                 there = study.runs.get(f"{name}, {CHOICE}", {}).get(str(ADVISED), {"error": ""})
                 late = (time.monotonic() - began) / 60 > given.minutes
-                if ("error" in there or there["config"] != sum_of(config)) and not late:
+                if (
+                    "error" in there or there["config"] != sum_of(asked_with(config, grid))
+                ) and not late:
                     asked[name] = pool.submit(ask, order)
             for name, future in asked.items():
-                told = future.result() | {"config": sum_of(grids[name][0])}
+                told = future.result() | {"config": sum_of(asked_with(*grids[name]))}
                 study.runs[f"{name}, {CHOICE}"] = {str(ADVISED): told}
                 study.write()
                 print(f"{name}: {told.get('error') or told['finished']}", flush=True)

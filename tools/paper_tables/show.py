@@ -1,7 +1,7 @@
 """A table of a paper as Markdown, from its results."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.units import time_unit
@@ -130,7 +130,10 @@ def column_tables(
         for policy in table.studies[study]:
             cells = [
                 cell_text(
-                    scene, find_row(rows[scene.name], policy), find_row(rows[scene.name], reference)
+                    scene,
+                    find_row(rows[scene.name], policy),
+                    find_row(rows[scene.name], reference),
+                    len(table.seeds),
                 )
                 for scene in mine
             ]
@@ -180,10 +183,19 @@ def _column(table: PaperTable, scene: Scene, first: int) -> str:
     return ", ".join(f"{axis} {scene.values[axis]}" for axis in list(table.axes)[first:])
 
 
-def cell_text(scene: Scene, row: Row | None, base: Row | None) -> str:
+def cell_text(scene: Scene, row: Row | None, base: Row | None, seeds: int) -> str:
     """Last value, or time to the last target: of the reference in seconds, of others relative to it."""
     if row is None or not row.runs:
         return ""
+    return _cell(scene, row, base) + _few_seeds(len(row.runs), seeds)
+
+
+def _few_seeds(there: int, seeds: int) -> str:
+    """Say that there are fewer seeds than the table has."""
+    return "" if there == seeds else f" ({there} seed{'s' * (there > 1)})"
+
+
+def _cell(scene: Scene, row: Row, base: Row | None) -> str:
     if scene.criterion.by == "value":
         values = [100 * run["final"] for run in row.runs.values() if run["final"] is not None]
         spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
@@ -208,8 +220,7 @@ def ahead_table(
     for scene in scenes if own else ():
         here = rows[scene.name]
         ours, metric = find_row(here, own), metric_in(here)
-        not_others = {own, *table.forms}
-        others = [row for row in here if row.policy not in not_others and row.runs]
+        others = rivals(table, own, here)
         if ours is None or not ours.runs or not others or scene.criterion.by == "value":
             continue
         reference = find_row(here, table.label_in(study, table.reference))
@@ -224,6 +235,37 @@ def ahead_table(
         yield f"\n| {own}, times ahead | best of the others | of it | of {table.reference} |"
         yield "|---|---|---:|---:|"
         yield from lines
+        yield from columns_together(table, study, scenes, rows)
+
+
+def rivals(table: PaperTable, own: str | None, rows: Sequence[Row]) -> list[Row]:
+    """The others, with the most seeds that any of them has: one lucky seed makes nobody the best."""
+    others = [row for row in rows if row.policy not in {own, *table.forms} and row.runs]
+    most = max((len(row.runs) for row in others), default=0)
+    return [row for row in others if len(row.runs) == most]
+
+
+def columns_together(
+    table: PaperTable, study: str, scenes: Sequence[Scene], rows: dict[str, list[Row]]
+) -> Iterator[str]:
+    """The same over all scenes with one value of the columns: single cells are few seeds."""
+    own = table.label_in(study, table.ours)
+    for value in table.axes[table.columns] if table.columns else ():
+        mine = [scene for scene in scenes if scene.values[table.columns or ""] == value]
+        pooled: dict[str, list[float]] = {}
+        for scene in mine:
+            ours = find_row(rows[scene.name], own)
+            for row in rivals(table, own, rows[scene.name]) if ours is not None else ():
+                found = ratio(row, ours, scene.targets[-1]).values
+                pooled.setdefault(row.policy, []).extend(found)
+        most = max(map(len, pooled.values()), default=0)
+        means = {
+            name: geometric_mean(found) for name, found in pooled.items() if len(found) == most > 0
+        }
+        if means:
+            best = min(means, key=lambda name: means[name])
+            spread = f"({min(pooled[best]):.2f} to {max(pooled[best]):.2f}, {most} pairs)"
+            yield f"| {table.columns} {value}, all | {best} | {means[best]:.2f} {spread} | |"
 
 
 def participation_table(

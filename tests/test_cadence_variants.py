@@ -29,15 +29,18 @@ def journals(tmp_path_factory):
     """Reads the messages of a run of a form of cadence, by its name; each is run once."""
     folder, known = tmp_path_factory.mktemp("forms"), {}
 
-    def run(form: str = "", optimiser: str = "fedavg", halvings: int = 0) -> list[object]:
-        if (form, optimiser, halvings) not in known:
+    def run(
+        form: str = "", optimiser: str = "fedavg", halvings: int = 0, batches: int = 1
+    ) -> list[object]:
+        key = form, optimiser, halvings, batches
+        if key not in known:
             use = f"paper_tables.cadence_variants:{form}" if form else "cadence"
-            table = {"policy": "it", "policies": {"it": {"use": use, "halvings": halvings}}}
-            out = folder / f"{form}-{optimiser}-{halvings}"
-            config = CONFIG | table | {"server": {"optimiser": optimiser}}
-            fedpace.simulate(config, out=out, progress=False)
-            known[form, optimiser, halvings] = list(read(out / "journal.jsonl")[1])
-        return known[form, optimiser, halvings]
+            policy = {"use": use, "halvings": halvings, "batches": batches}
+            out = folder / "-".join(map(str, key))
+            table = {"policy": "it", "policies": {"it": policy}, "server": {"optimiser": optimiser}}
+            fedpace.simulate(CONFIG | table, out=out, progress=False)
+            known[key] = list(read(out / "journal.jsonl")[1])
+        return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path, str(ROOT / "tools")])
@@ -97,6 +100,16 @@ def test_exact_parts_are_not_halves(journals):
     assert set(halves) == {20, 10, 5, 2}
     assert set(exact) - set(halves)
     assert max(exact) == 20
+
+
+def test_fewer_steps_are_of_whole_batches_as_long_as_one_fits(journals):
+    usual, fewer = (
+        {(one.work.steps, one.work.batch_size) for one in trains(journals(form, "fedavg", 3, 4))[6:]}
+        for form in ("", "FewerSteps")
+    )
+    assert {steps for steps, size in usual if size < 20} == {4}
+    assert {steps for steps, size in fewer if size < 20} <= {1}
+    assert {steps for steps, size in fewer if size == 20} & {1, 2, 3}
 
 
 def test_large_batches_are_one_each(journals):

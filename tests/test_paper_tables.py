@@ -326,3 +326,16 @@ def toml_text(table, where=""):
             place = f"{where}{json.dumps(key)}"
             lines += [f"[{place}]", toml_text(value, f"{place}.")]
     return "\n".join(lines)
+
+
+def test_a_count_without_the_data_ends_with_one_error(tmp_path, capsys):
+    from papers import main
+
+    from fedpace import ConfigError
+
+    table = {**TINY, "task": {"kind": "mnist", "root": str(tmp_path)}}
+    config = tmp_path / "tiny.toml"
+    config.write_text(toml_text(table))
+    with pytest.raises(ConfigError, match="mnist is not in"):
+        main([str(config), str(tmp_path / "r.json"), "--dry-run"])
+    assert "not counted" not in capsys.readouterr().out

@@ -19,7 +19,8 @@ def estimate(
 ) -> Iterator[str]:
     """Runs that are left, their samples and their seconds; what ends at a target ends before that.
 
-    rate: samples a second; by default that of a process so far.
+    rate: samples a second; by default that of a process so far. ConfigError where no policy can be
+    counted.
     """
     runs = [run for by_seed in study.runs.values() for run in by_seed.values() if "samples" in run]
     seconds = sum(run["seconds"] for run in runs)
@@ -28,12 +29,16 @@ def estimate(
     total, whole = 0.0, 0.0
     yield "\nSamples at most, by a timing-only run of the first setting of each policy:"
     for scene in table.scenes:
+        failed = 0
         for policy in policies if any(place in scene.name for place in places) else ():
             labels = scene.cells_of(policy)
             config = scene.order(labels[0], table.seeds[0], ()).config | {"timing_only": True}
             try:
                 counted = simulate(config, progress=False).summary
             except ConfigError as error:
+                failed += 1
+                if failed == len(policies):
+                    raise  # nothing of the policies: data that are not there
                 yield f"{scene.key(policy)}: not counted: {error}"
                 continue
             each, keys = sum(counted.samples.values()), {scene.key(label) for label in labels}

@@ -19,7 +19,7 @@ def fit(
     up_s=0.0,
     down_s=0.0,
     goal=1,
-    fewest=1,
+    kept=1,
     limit=NEVER,
     whole=16,
     halvings=3,
@@ -39,7 +39,7 @@ def fit(
         epoch=np.array([100]),
         limits=np.array([limit]),
         goals=np.array([goal]),
-        fewest=np.array([fewest]),
+        kept=np.array([kept]),
         whole=np.array([whole]),
         fixed=np.array([fixed]),
         began=np.zeros(1),
@@ -82,13 +82,29 @@ def test_of_many_batches_fewer_are_done_before_one_is_halved():
 
 
 def test_as_many_batches_have_fewer_samples_each():
-    assert fit(0.3, goal=3, fewest=3) == BeatWork(1.0, 3, 10)
-    assert fit(0.3, goal=4, fewest=4) == BeatWork(1.0, 4, 10, 8)
-    assert fit(1.5, goal=4, fewest=4) == BeatWork(1.0, 4, 10, 2)
-    assert fit(3.0, goal=4, fewest=4) == BeatWork(2.0, 4, 10, 2)
-    assert fit(0.3, goal=9, fewest=9, limit=2) == BeatWork(1.0, 2, 10)
-    assert fit(0.5, goal=4, fewest=4, fixed=0.3) == BeatWork(1.0, 4, 10, 4)  # 4 times 0.15 + 0.35 / 4 s
-    assert fit(0.4, goal=4, fewest=4, going_on=True, at=0.5) == BeatWork(1.0, 2, 10)
+    assert fit(0.3, goal=3, kept=3) == BeatWork(1.0, 3, 10)
+    assert fit(0.3, goal=4, kept=4) == BeatWork(1.0, 4, 10, 8)
+    assert fit(1.5, goal=4, kept=4) == BeatWork(1.0, 4, 10, 2)
+    assert fit(3.0, goal=4, kept=4) == BeatWork(2.0, 4, 10, 2)
+    assert fit(0.3, goal=9, kept=9, limit=2) == BeatWork(1.0, 2, 10)
+    assert fit(0.5, goal=4, kept=4, fixed=0.3) == BeatWork(1.0, 4, 10, 4)  # 4 times 0.15 + 0.35 / 4 s
+    assert fit(0.4, goal=4, kept=4, going_on=True, at=0.5) == BeatWork(1.0, 2, 10)
+
+
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        (
+            {"fixed": 0.9},
+            BeatWork(1.0, 1, 10),
+        ),  # eight small steps take nearly as long as eight large ones
+        ({"whole": 1}, BeatWork(1.0, 1, 10)),  # no samples to spare
+        ({"whole": 2}, BeatWork(1.0, 1, 10)),
+        ({}, BeatWork(1.0, 8, 10, 2)),
+    ],
+)
+def test_fewer_batches_are_done_where_they_are_there_sooner_than_smaller_ones(how, found):
+    assert fit(0.9, goal=8, kept=8, beats=9, **how) == found
 
 
 def test_who_cannot_be_back_with_enough_does_fewer_batches_or_its_last_layers():
@@ -170,10 +186,10 @@ def test_no_earlier_beat_has_time_for_enough_and_no_more_fits(batch_s, up_s, goa
         assert (work.batches, work.size) == (1, max(whole // 2**halves, 1))
 
 
-def length(batch_s, transfer_s, k, goal=1, fewest=1, halvings=3):
+def length(batch_s, transfer_s, k, goal=1, kept=1, halvings=3, whole=16, fixed=0.0):
     """The beat of clients with these times."""
-    counts = (np.full(len(batch_s), count) for count in (goal, fewest, 16))
-    return beat_length(np.array(batch_s), np.array(transfer_s), *counts, k, halvings)
+    alike = (np.full(len(batch_s), value) for value in (goal, kept, whole, fixed))
+    return beat_length(np.array(batch_s), np.array(transfer_s), *alike, k, halvings)
 
 
 def test_clients_of_like_speed_get_a_beat_that_all_of_them_fit():
@@ -199,10 +215,15 @@ def test_who_needs_several_beats_for_its_link_is_at_work_in_all_of_them():
     st.integers(1, 5),
     st.booleans(),
     st.integers(0, 4),
+    st.sampled_from([1, 2, 16]),
+    st.sampled_from([0.0, 0.3, 0.8]),
 )
-def test_no_other_clients_time_keeps_clients_at_work_longer(speeds, k, goal, equal, halvings):
+def test_no_other_clients_time_keeps_clients_at_work_longer(
+    speeds, k, goal, equal, halvings, whole, fixed
+):
     """By a search over clients, in which the work of each is what it would be given."""
-    fewest = goal if equal else 1
+    settings = {"goal": goal, "kept": goal if equal else 1, "halvings": halvings}
+    settings |= {"whole": whole, "fixed": fixed}
     needed = sorted(up_s + goal * batch_s for batch_s, up_s in speeds)
     least = needed[min(k, len(needed)) - 1]
 
@@ -210,12 +231,18 @@ def test_no_other_clients_time_keeps_clients_at_work_longer(speeds, k, goal, equ
         shares = []
         for batch_s, up_s in speeds:
             times = batch_s / beat_s, up_s / beat_s
-            given_ = fit(*times, goal=goal, fewest=fewest, halvings=halvings, beats=2000)
-            parts = given_.batches * (given_.size or 16) / 16
-            shares.append((up_s + parts * batch_s) / (given_.due * beat_s))
+            given_ = fit(*times, **settings, beats=2000)
+            part = (1 << (whole // given_.size).bit_length() - 1) if given_.size else 1
+            each = fixed + (1 - fixed) / part if given_.size else 1.0
+            shares.append((up_s + given_.batches * each * batch_s) / (given_.due * beat_s))
         return np.mean(shares) / math.sqrt(beat_s)
 
-    found = length(*zip(*speeds, strict=True), k=k, goal=goal, fewest=fewest, halvings=halvings)
+    found = length(*zip(*speeds, strict=True), k=k, **settings)
     tried = [beat_s for beat_s in needed if least <= beat_s <= 2 * least]
     assert found in [pytest.approx(one) for one in tried]
     assert score(found) >= max(map(score, tried)) * (1 - 1e-6)
+
+
+def test_of_many_clients_the_slowest_are_tried_too():
+    """All 200 are within 2%, and fill the slowest's time."""
+    assert length(np.linspace(1.0, 1.02, 200), np.zeros(200), k=1) == pytest.approx(1.02)

@@ -107,5 +107,5 @@ class SummedEveryBeat(EveryBeat, Summed):
 class FewerSteps(Cadence):
     """Slow clients do fewer whole batches before one of them is halved."""
 
-    def _fewest(self, rates: Rates) -> int:
+    def _kept(self, rates: Rates) -> int:
         return 1

@@ -84,8 +84,8 @@ class Policy(Generic[S]):
     plans_with_budget: it decides from the start by the run's time or money, so that a run cannot go on
     later with more of them.
     asynchronous: clients go on without waiting for others, so that a quick one has more updates used.
-    revision: is raised where it decides otherwise than before by the same settings: results of studies
-    that were made by another one are not its own.
+    revision: a number to raise when the same settings come to lead to other decisions; results that
+    studies have kept of another revision are made anew.
     """
 
     Settings: ClassVar[type[Any]] = NoSettings

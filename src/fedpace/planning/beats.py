@@ -10,7 +10,7 @@ from fedpace.core.model import ModelProfile
 from fedpace.planning.cuts import PartialWork, fit_partial_work, progress_since_probe
 
 MOST_TRIED = 64
-"""Lengths of a beat that are tried, in an even row of those that there are."""
+"""Lengths of a beat that are tried: of more clients every second, third and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class BeatClients:
     """Clients that are given work, an entry each.
 
     batch_s, down_s, up_s, latency_s: as in Rates, for whole batches; epoch: batches of all of its data
-    that are wanted; limits: most batches; goals: batches of a usual update; fewest: of a smaller one,
-    whose batches then have fewer samples; whole: samples of a whole batch; fixed: the share of its time
-    that a smaller one takes, too; began: when it got its model; going_on: it has trained whole batches
-    since then.
+    that are wanted; limits: most batches; goals: batches of a usual update; kept: those that a smaller
+    update still has, with fewer samples in each; whole: samples of a whole batch; fixed: the share of
+    its time that a smaller one takes, too; began: when it got its model; going_on: it has trained whole
+    batches since then.
     """
 
     batch_s: np.ndarray
@@ -41,7 +41,7 @@ class BeatClients:
     epoch: np.ndarray
     limits: np.ndarray
     goals: np.ndarray
-    fewest: np.ndarray
+    kept: np.ndarray
     whole: np.ndarray
     fixed: np.ndarray
     began: np.ndarray
@@ -58,10 +58,11 @@ def fit_to_beats(
 ) -> list[BeatWork | None]:
     """The work of each client: on the first beat with time for enough of it, as much as fits.
 
-    Enough is the goal, halved `halvings` times. Less than the `fewest` batches become as many of half
-    the samples, a quarter, and so on, unless the client has begun with whole ones. Who cannot be back
-    with enough on the last beat of `due` does fewer batches until then, if so wanted and one fits, or
-    its last layers. None: nothing that it can train and send fits.
+    Enough is the goal, halved `halvings` times: the batches that are `kept`, with half the samples
+    each, a quarter, and so on. Fewer whole ones it is where these are there sooner, since a step has a
+    fixed cost or a batch no samples to spare, and where the client has begun with whole ones. Who
+    cannot be back with enough on the last beat of `due` does fewer batches until then, if so wanted and
+    one fits, or its last layers. None: nothing that it can train and send fits.
     """
     told_s = at + clients.latency_s - clients.began
     done, begun, ready_s = progress_since_probe(
@@ -73,17 +74,19 @@ def fit_to_beats(
     room = (left_s - (wait_s + send_s)[:, None]) / clients.batch_s[:, None] + rounding[:, None]
     amount = (done + begun)[:, None] + room
     goals = np.minimum(clients.goals, clients.limits)
-    fewest = np.where(clients.going_on, 1, np.minimum(clients.fewest, goals))
-    part = amount / fewest[:, None]
+    kept = np.minimum(clients.kept, goals)
     fixed = np.minimum(clients.fixed, 0.99)[:, None]
-    part = np.where(part < 1, (part - fixed) / (1 - fixed), part)
-    smallest = np.where(clients.going_on, 1.0, 1 / clients.whole)
-    least = np.maximum(goals / fewest * 0.5**halvings, smallest)
-    enough = (room >= 0) & (part >= least[:, None])
+    part = (amount / kept[:, None] - fixed) / (1 - fixed)  # of the samples of each batch
+    part = np.where(clients.going_on[:, None], 0.0, part)
+    least = goals * 0.5**halvings
+    smaller = part >= np.maximum(least / kept, 1 / clients.whole)[:, None]
+    fewer = amount >= np.maximum(least, 1.0)[:, None]
+    enough = (room >= 0) & (smaller | fewer)
     fits = enough.any(1)
     beat = np.where(fits, enough.argmax(1), len(due) - 1)
     each = np.arange(len(beat))
     amount, part, room = amount[each, beat], part[each, beat], room[each, beat]
+    smaller = smaller[each, beat] & (amount < kept)
     batches = np.where(room >= 0, np.minimum(np.floor(amount), clients.limits), 0)
     cuts = fit_partial_work(
         model,
@@ -98,9 +101,9 @@ def fit_to_beats(
     found: list[BeatWork | None] = []
     for i in each.tolist():
         arrival = float(due[beat[i]])
-        if fits[i] and part[i] < 1:
+        if fits[i] and smaller[i]:
             size = part_of_batch(int(clients.whole[i]), float(part[i]))
-            found.append(BeatWork(arrival, int(fewest[i]), model.depth, size))
+            found.append(BeatWork(arrival, int(kept[i]), model.depth, size))
         elif batches[i] >= 1 and (fits[i] or fewer_batches):
             found.append(BeatWork(arrival, int(batches[i]), model.depth))
         else:
@@ -121,8 +124,9 @@ def beat_length(
     batch_s: np.ndarray,
     transfer_s: np.ndarray,
     goals: np.ndarray,
-    fewest: np.ndarray,
+    kept: np.ndarray,
     whole: np.ndarray,
+    fixed: np.ndarray,
     k: int,
     halvings: int,
     longest: float = 2.0,
@@ -138,13 +142,15 @@ def beat_length(
     """
     needed = np.sort(transfer_s + goals * batch_s)[min(k, len(batch_s)) - 1 :]
     needed = needed[needed <= longest * needed[0]]
-    tried = needed[np.linspace(0, len(needed) - 1, min(len(needed), MOST_TRIED)).astype(int)]
-    least = np.maximum(goals * 0.5**halvings, fewest / whole)
-    filled_s = (
-        np.ceil((transfer_s + least * batch_s) / tried[:, None] * (1 - TOLERANCE)) * tried[:, None]
-    )
+    tried = needed[np.linspace(0, len(needed) - 1, min(len(needed), MOST_TRIED)).astype(int)][:, None]
+    fixed = np.minimum(fixed, 0.99)
+    part = np.maximum(goals / kept * 0.5**halvings, 1 / whole)
+    fewer = np.maximum(goals * 0.5**halvings, 1.0)
+    least = np.minimum(kept * (fixed + (1 - fixed) * part), fewer)
+    filled_s = np.ceil((transfer_s + least * batch_s) / tried * (1 - TOLERANCE)) * tried
     room = (filled_s - transfer_s) / batch_s + TOLERANCE
-    halved = fewest * np.exp2(np.floor(np.log2(room / fewest)))
-    done = np.where(room >= fewest, np.floor(room), halved)
+    share = np.maximum((room / kept - fixed) / (1 - fixed), TOLERANCE)
+    halved = kept * (fixed + (1 - fixed) * np.exp2(np.floor(np.log2(share))))
+    done = np.where((room < kept) & (share >= part * (1 - TOLERANCE)), halved, np.floor(room))
     at_work = ((transfer_s + done * batch_s) / filled_s).mean(1)
-    return float(tried[np.argmax(at_work / np.sqrt(tried))])
+    return float(tried[np.argmax(at_work / np.sqrt(tried[:, 0])), 0])

@@ -194,8 +194,9 @@ class Cadence(Policy[CadenceSettings]):
             np.array([one.batch_s for one in rates]),
             np.array([one.down_s + one.up_s for one in rates]),
             np.array([self._goal(one) for one in rates]),
-            np.array([self._fewest(one) for one in rates]),
+            np.array([self._kept(one) for one in rates]),
             np.array([self._whole(client) for client in clients]),
+            np.array([self._steps[one].fixed_share(self._whole(one)) for one in clients]),
             self._k,
             self.settings.halvings,
             self.settings.longest,
@@ -212,8 +213,11 @@ class Cadence(Policy[CadenceSettings]):
         epoch = rates.batches * self.context.epochs
         return min(self.settings.batches or epoch, epoch)
 
-    def _fewest(self, rates: Rates) -> int:
-        """Batches of a smaller update; of a client's whole data fewer are done before one is halved."""
+    def _kept(self, rates: Rates) -> int:
+        """Batches that a smaller update still has, with fewer samples in each.
+
+        Where updates are of a client's whole data, fewer batches are done before one is halved.
+        """
         return self._goal(rates) if self.settings.batches else 1
 
     # A beat: what is there moves the model, and who is free begins anew.
@@ -359,7 +363,7 @@ class Cadence(Policy[CadenceSettings]):
             epoch=epoch,
             limits=epoch * 0 + 2**31 if limit is None else epoch // self.context.epochs * limit,
             goals=np.array([self._goal(one) for one in rates]),
-            fewest=np.array([self._fewest(one) for one in rates]),
+            kept=np.array([self._kept(one) for one in rates]),
             whole=np.array([self._whole(client) for client in clients]),
             fixed=np.array([self._steps[one].fixed_share(self._whole(one)) for one in clients]),
             began=np.array(began),

@@ -43,7 +43,8 @@ def test_a_grid_has_every_candidate_until_the_target_or_the_horizon(tool):
 
 def test_choices_are_judged_by_the_times_of_the_grid(tool, tmp_path):
     names = ["timelyfl-k=6", "timelyfl-k=3", "fedbuff-k=6", "sync", "quick"]
-    grid = {label: {"stop": {"hours": 1.0}} for label in names}
+    policy = {"policy": "it", "policies": {"it": {"use": "sync"}}}
+    grid = {label: {"stop": {"hours": 1.0}, **policy} for label in names}
     study = tool["Study"](tmp_path / "results.json", "advice")
 
     def runs(*ends):
@@ -93,3 +94,17 @@ def test_the_page_has_what_the_results_say(tool):
     lines = [line for text in tool["tables"](study, settings, grids) for line in text.splitlines()]
     assert len([line for line in lines if line.startswith("| always")]) == 6
     assert [line for line in lines if line not in page] == []
+
+
+def test_runs_and_answers_of_another_revision_do_not_count(tool, tmp_path, monkeypatch):
+    from fedpace.policies.sync import Sync
+
+    config = {"stop": {"hours": 1.0}, "policy": "it", "policies": {"it": {"use": "sync"}}}
+    study = tool["Study"](tmp_path / "results.json", "advice")
+    (order,) = tool["orders"]({"0": ({}, {"it": config})}, 1)
+    study._keep(order, {"seconds": 1.0, "end_s": 60.0, "finished": "the target 0.6 is reached"})
+    assert tool["times_of"](study, "0", {"it": config}) == {"it": pytest.approx(60.0)}
+    assert tool["asked_with"]({"a": 1}, {"it": config}) == {"a": 1}
+    monkeypatch.setattr(Sync, "revision", 7)
+    assert tool["times_of"](study, "0", {"it": config}) == {}
+    assert tool["asked_with"]({"a": 1}, {"it": config}) == {"a": 1, "revisions": {"it": 7}}

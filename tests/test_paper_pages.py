@@ -105,5 +105,16 @@ def test_columns_say_where_seeds_are_missing_and_are_told_together():
     runs |= {f"{keys[1]}fedbuff": {"0": entry(1, 2, 10)}}
     lines = list(show(columns(), runs))
     assert "| fedbuff | 0.50x | 0.25x (1 seed) |" in lines
-    assert "| m 5, all | timelyfl | 2.00 (1.00 to 4.00, 2 pairs) | |" in lines
-    assert "| m 6, all | timelyfl | 4.00 (4.00 to 4.00, 1 pairs) | |" in lines
+    assert "| m 5, all: 2 pairs | timelyfl | 2.00 (1.00 to 4.00) | |" in lines
+    assert "| m 6, all: 1 pair | timelyfl | 4.00 | |" in lines
+
+
+def test_seeds_of_a_ratio_are_those_that_both_have_and_bounds_stay_bounds():
+    from paper_tables.show import show
+
+    key = "part a, m 5: "
+    runs = {f"{key}timelyfl": {"0": entry(1, 2)}}  # it never gets to 60%
+    runs |= {f"{key}fedbuff": {"0": entry(1, 2, 10), "1": entry(1, 2, 10)}}
+    lines = list(show(columns(), runs))
+    assert "| fedbuff | ≤ 0.01x (1 seed) |" in lines
+    assert "| m 5, all: 1 pair | timelyfl | ≥ 100.00 | |" in lines

@@ -174,6 +174,23 @@ def test_a_result_of_another_revision_of_its_policy_does_not_stand(monkeypatch, 
     assert not stands(study.runs["timelyfl-lr=0.1"]["0"], now)
 
 
+def test_runs_of_an_earlier_revision_neither_stay_nor_set_the_pace(tmp_path):
+    from run_workers import RunOrder
+
+    from runs import Study
+
+    def order(revision):
+        return RunOrder("a", 0, {}, race="r", targets=(0.4, 0.5), revision=revision)
+
+    old, new = (Study(tmp_path / f"{name}.json", "tiny") for name in ("old", "new"))
+    old._keep(order(0), entry(10, 20))
+    new._keep(order(1), entry(30, 40))
+    assert (old.limit(order(0)), old.limit(order(1))) == (20, None)
+    assert new.merge(tmp_path / "old.json") == 0
+    assert old.merge(tmp_path / "new.json") == 1
+    assert old.limit(order(1)) == 40
+
+
 class FailingWorkers:
     """Workers whose runs all fail."""
 

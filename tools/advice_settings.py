@@ -161,7 +161,8 @@ def times_of(study: Study, name: str, grid: Mapping[str, Settings]) -> dict[str,
     """Seconds of the run's clock to the target by label: geometric means over seeds."""
     found = {}
     for label, config in grid.items():
-        runs = [one for one in study.runs.get(f"{name}, {label}", {}).values() if "error" not in one]
+        revision, all_runs = revision_of(config), study.runs.get(f"{name}, {label}", {}).values()
+        runs = [run for run in all_runs if "error" not in run and run.get("revision", 0) == revision]
         if runs:
             length_s = 3600 * config["stop"]["hours"]
             found[label] = exp(fmean(log(time_s(run, length_s)) for run in runs))

@@ -51,12 +51,17 @@ class Study:
         self.runs: Runs = self._all["runs"]
 
     def merge(self, path: Path) -> int:
-        """Take runs of the same table from another file that are not there; how many those were."""
+        """Take runs of the same table from another file; how many those were.
+
+        Taken is what is not there, or there of an earlier revision of its policy.
+        """
         count = 0
         for key, by_seed in _read(path, self._all["table"])["runs"].items():
             mine = self.runs.setdefault(key, {})
             for seed, run in by_seed.items():
-                if "error" not in run and "error" in mine.get(seed, {"error": ""}):
+                there = mine.get(seed, {"error": ""})
+                newer = run.get("revision", 0) > there.get("revision", 0)
+                if "error" not in run and ("error" in there or newer):
                     mine[seed] = run
                     count += 1
         self.write()
@@ -135,7 +140,9 @@ class Study:
             time_s
             for by_seed in self.runs.values()
             for run in by_seed.values()
-            if run.get("race") == order.race and (time_s := reached(run, order.targets[-1])) is not None
+            if run.get("race") == order.race
+            and run.get("revision", 0) == order.revision
+            and (time_s := reached(run, order.targets[-1])) is not None
         ]
         return min(times, default=None)
 

@@ -38,7 +38,7 @@ def estimate(
             except ConfigError as error:
                 failed += 1
                 if failed == len(policies):
-                    raise  # nothing of the policies: data that are not there
+                    raise ConfigError(f"{scene.key(policy)}: {error}") from None
                 yield f"{scene.key(policy)}: not counted: {error}"
                 continue
             each, keys = sum(counted.samples.values()), {scene.key(label) for label in labels}

@@ -49,6 +49,12 @@ class Ratio:
         sign = "≥ " * bool(self.at_least) + "≤ " * bool(self.at_most)
         return f"{'~ ' if self.at_least and self.at_most else sign}{geometric_mean(self.values):.2f}"
 
+    def and_also(self, other: "Ratio") -> "Ratio":
+        """These and others."""
+        return Ratio(
+            self.values + other.values, self.at_least + other.at_least, self.at_most + other.at_most
+        )
+
     def __str__(self) -> str:
         spread = f" ({min(self.values):.2f} to {max(self.values):.2f})" if len(self.values) > 1 else ""
         return f"{self.mean}{spread}"

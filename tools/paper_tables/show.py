@@ -5,7 +5,7 @@ from statistics import fmean, geometric_mean, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.units import time_unit
-from paper_tables.rows import Row, find_row, participation_gains, percent, ratio, rows_of
+from paper_tables.rows import Ratio, Row, find_row, participation_gains, percent, ratio, rows_of
 from paper_tables.table import PaperTable, Scene
 from runs import Runs
 
@@ -187,12 +187,18 @@ def cell_text(scene: Scene, row: Row | None, base: Row | None, seeds: int) -> st
     """Last value, or time to the last target: of the reference in seconds, of others relative to it."""
     if row is None or not row.runs:
         return ""
-    return _cell(scene, row, base) + _few_seeds(len(row.runs), seeds)
+    alone = scene.criterion.by == "value" or row is base or base is None or not base.runs
+    there = len(row.runs) if alone or base is None else len(row.runs.keys() & base.runs.keys())
+    return _cell(scene, row, base) + _few_seeds(there, seeds)
 
 
 def _few_seeds(there: int, seeds: int) -> str:
     """Say that there are fewer seeds than the table has."""
-    return "" if there == seeds else f" ({there} seed{'s' * (there > 1)})"
+    return "" if there == seeds else f" ({_count(there, 'seed')})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _cell(scene: Scene, row: Row, base: Row | None) -> str:
@@ -252,20 +258,18 @@ def columns_together(
     own = table.label_in(study, table.ours)
     for value in table.axes[table.columns] if table.columns else ():
         mine = [scene for scene in scenes if scene.values[table.columns or ""] == value]
-        pooled: dict[str, list[float]] = {}
+        pooled: dict[str, Ratio] = {}
         for scene in mine:
             ours = find_row(rows[scene.name], own)
             for row in rivals(table, own, rows[scene.name]) if ours is not None else ():
-                found = ratio(row, ours, scene.targets[-1]).values
-                pooled.setdefault(row.policy, []).extend(found)
-        most = max(map(len, pooled.values()), default=0)
-        means = {
-            name: geometric_mean(found) for name, found in pooled.items() if len(found) == most > 0
-        }
-        if means:
-            best = min(means, key=lambda name: means[name])
-            spread = f"({min(pooled[best]):.2f} to {max(pooled[best]):.2f}, {most} pairs)"
-            yield f"| {table.columns} {value}, all | {best} | {means[best]:.2f} {spread} | |"
+                found = ratio(row, ours, scene.targets[-1])
+                pooled[row.policy] = pooled.get(row.policy, Ratio(())).and_also(found)
+        most = max((len(one.values) for one in pooled.values()), default=0)
+        whole = {name: one for name, one in pooled.items() if len(one.values) == most > 0}
+        if whole:
+            best = min(whole, key=lambda name: geometric_mean(whole[name].values))
+            pairs = _count(most, "pair")
+            yield f"| {table.columns} {value}, all: {pairs} | {best} | {whole[best]} | |"
 
 
 def participation_table(

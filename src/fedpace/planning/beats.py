@@ -131,7 +131,7 @@ def beat_length(
     halvings: int,
     longest: float = 2.0,
 ) -> float:
-    """Seconds of a beat: what the k-th fastest client needs for its goal, or a slower one.
+    """Seconds from beat to beat: the k-th fastest client's time for its goal, or a slower one's.
 
     Who just misses a beat does half of what it could, and waits. So of the times of the k-th fastest
     and those behind it, up to `longest` times as long, the one is taken with which clients are at work

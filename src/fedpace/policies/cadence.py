@@ -191,17 +191,24 @@ class Cadence(Policy[CadenceSettings]):
         """Seconds from one beat to the next: the k-th fastest's of these, or a slower one's."""
         rates = [self._rates[client] for client in clients]
         self._beat_s = beat_length(
-            np.array([one.batch_s for one in rates]),
-            np.array([one.down_s + one.up_s for one in rates]),
-            np.array([self._goal(one) for one in rates]),
-            np.array([self._kept(one) for one in rates]),
-            np.array([self._whole(client) for client in clients]),
-            np.array([self._steps[one].fixed_share(self._whole(one)) for one in clients]),
-            self._k,
-            self.settings.halvings,
-            self.settings.longest,
+            **self._speeds(clients),
+            transfer_s=np.array([one.down_s + one.up_s for one in rates]),
+            k=self._k,
+            halvings=self.settings.halvings,
+            longest=self.settings.longest,
         )
         return self._beat_s * (1 + self.context.slack)
+
+    def _speeds(self, clients: list[int]) -> dict[str, np.ndarray]:
+        """What beats and the work for them are planned by, as in BeatClients."""
+        rates = [self._rates[client] for client in clients]
+        return {
+            "batch_s": np.array([one.batch_s for one in rates]),
+            "goals": np.array([self._goal(one) for one in rates]),
+            "kept": np.array([self._kept(one) for one in rates]),
+            "whole": np.array([self._whole(client) for client in clients]),
+            "fixed": np.array([self._steps[one].fixed_share(self._whole(one)) for one in clients]),
+        }
 
     def _update_s(self, client: int) -> float:
         """Seconds of a client for a usual update: to get the model, to train and to send."""
@@ -356,16 +363,12 @@ class Cadence(Policy[CadenceSettings]):
         tasks = [self.books.task_of(client) for client in clients]
         began = [at if task is None else self.books.open[task].opened_at for task in tasks]
         them = BeatClients(
-            batch_s=np.array([one.batch_s for one in rates]),
+            **self._speeds(clients),
             down_s=np.array([one.down_s for one in rates]),
             up_s=np.array([one.up_s for one in rates]),
             latency_s=np.array([one.latency_s for one in rates]),
             epoch=epoch,
             limits=epoch * 0 + 2**31 if limit is None else epoch // self.context.epochs * limit,
-            goals=np.array([self._goal(one) for one in rates]),
-            kept=np.array([self._kept(one) for one in rates]),
-            whole=np.array([self._whole(client) for client in clients]),
-            fixed=np.array([self._steps[one].fixed_share(self._whole(one)) for one in clients]),
             began=np.array(began),
             going_on=np.array([task is not None for task in tasks]),
         )

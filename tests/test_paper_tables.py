@@ -356,3 +356,13 @@ def test_a_count_without_the_data_ends_with_one_error(tmp_path, capsys):
     with pytest.raises(ConfigError, match="mnist is not in"):
         main([str(config), str(tmp_path / "r.json"), "--dry-run"])
     assert "not counted" not in capsys.readouterr().out
+
+
+def test_means_of_runs_leave_out_what_a_run_does_not_have():
+    from runs import per_run
+
+    runs = {"a, x": {"0": {"final": 0.5, "depth": 1.0}, "1": {"final": 0.7, "depth": None}}}
+    runs |= {"b, x": {"0": {"final": 0.5, "depth": None}}}
+    shown = {"depth": lambda run: f"{run['depth']:.1f}" if "depth" in run else ""}
+    lines = list(per_run({"a": {"x": {}}, "b": {"x": {}}}, runs, shown))
+    assert lines[2:] == ["| a, x | 1.0 | 2 |", "| b, x |  | 1 |"]

@@ -129,7 +129,7 @@ def show(rows: Rows, runs: Runs) -> Iterator[str]:
         {
             "rounds": lambda run: f"{run['rounds']:.0f}",
             "clients a round": lambda run: f"{run['clients']:.1f}",
-            "layers an update": lambda run: f"{run['depth']:.0%}",
+            "layers an update": lambda run: f"{run['depth']:.0%}" if "depth" in run else "",
         },
     )
 

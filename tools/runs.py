@@ -201,8 +201,11 @@ def per_run(rows: Rows, runs: Runs, shown: Mapping[str, Callable[[Settings], str
         for column in columns:
             good = _good(runs, row, column)
             if good:
-                numbers = {k for k, value in good[0].items() if isinstance(value, int | float)}
-                means = {name: mean(run[name] for run in good) for name in numbers}
+                numbers: dict[str, list[float]] = {}
+                for name, value in (item for run in good for item in run.items()):
+                    if isinstance(value, int | float):  # a run without updates has no depth
+                        numbers.setdefault(name, []).append(value)
+                means = {name: mean(values) for name, values in numbers.items()}
                 texts = [write(means) for write in shown.values()]
                 yield f"| {row}, {column} | {' | '.join(texts)} | {len(good)} |"
 

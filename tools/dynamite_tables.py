@@ -14,10 +14,11 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import mean
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedpace import simulate
-from fedpace.core.events import Event
+from fedpace.core.journal import replay
 from fedpace.data.streams import StreamSettings, make_stream
 from fedpace.planning.coopt import plan_uniform
 from fedpace.planning.coopt_bound import CooptBudget, CooptClients, CooptConstants, CooptProblem
@@ -265,11 +266,10 @@ def recommended(seed: int) -> Iterator[int]:
     tau, size = 2, 30
     way = DynamiteSettings(rounds=10, tau=tau)
     settings = a_shape({"use": "dynamite", "rounds": way.rounds, "tau": tau}, tau, size)
-    result = simulate(settings | {"seed": seed})
-    policy = Dynamite(way, result.journal.header.context)
-    for message in result.journal:
-        if isinstance(message, Event):
-            list(policy.handle(message))
+    with TemporaryDirectory() as folder:
+        result = simulate(settings | {"seed": seed}, out=Path(folder), progress=False)
+        policy = Dynamite(way, result.journal.header.context)
+        replay(Path(folder) / "journal.jsonl", policy)
     known, devices = policy.estimates, policy.devices
     clients = CooptClients(
         [devices[client].samples for client in sorted(devices)],

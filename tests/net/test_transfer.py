@@ -138,6 +138,7 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for(spool, way):
             else:
                 moving = asyncio.create_task(send(stub, 1, DATA, tries=30, pause_s=0.02))
             await half.wait()
+            await asyncio.sleep(0.3)  # for the first pieces to get there, which an end may overtake
             await stack.__aexit__(None, None, None)
             await asyncio.sleep(0.1)
             assert not moving.done()

@@ -53,7 +53,8 @@ def draw(table: PaperTable, runs: Runs, folder: Path) -> list[Path]:
             ", ".join(text for text in (study, scene.name) if text) or table.title, fontsize=9
         )
         if len(labels) > 1:
-            axis.legend(fontsize=7, frameon=False)
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 3}
+            axis.legend(fontsize=7, frameon=False, **below)
     if len(labels) == 1:  # one for all panels, where it covers no line
         handles, names = axes.flat[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right center", fontsize=8, frameon=False)

@@ -29,6 +29,8 @@ def fit(
     going_on=False,
     at=0.0,
     latency_s=0.0,
+    patient=False,
+    epoch=100,
 ):
     """The work of one client that begins at 0 s; beats are a second apart."""
     one = BeatClients(
@@ -36,7 +38,7 @@ def fit(
         down_s=np.array([down_s]),
         up_s=np.array([up_s]),
         latency_s=np.array([latency_s]),
-        epoch=np.array([100]),
+        epoch=np.array([epoch]),
         limits=np.array([limit]),
         goals=np.array([goal]),
         kept=np.array([kept]),
@@ -45,7 +47,7 @@ def fit(
         began=np.zeros(1),
         going_on=np.array([going_on]),
     )
-    return fit_to_beats(MODEL, one, at, 1.0 + np.arange(beats), halvings, fewer)[0]
+    return fit_to_beats(MODEL, one, at, 1.0 + np.arange(beats), halvings, fewer, patient)[0]
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,44 @@ def test_no_earlier_beat_has_time_for_enough_and_no_more_fits(batch_s, up_s, goa
     else:
         halves = next(number for number in range(1, 20) if 0.5**number <= fits * (1 + 1e-9))
         assert (work.batches, work.size) == (1, max(whole // 2**halves, 1))
+
+
+def test_who_transfers_for_long_trains_for_about_as_long():
+    """Transfers of 2.9 s: a batch of 0.1 s fits 3 s, but 6 s have 31, and root(31) / 6 is the most."""
+    transfers = {"up_s": 1.9, "down_s": 1.0, "beats": 12}
+    assert fit(0.1, **transfers) == BeatWork(3.0, 1, 10)
+    assert fit(0.1, patient=True, **transfers) == BeatWork(6.0, 31, 10)
+    assert fit(0.1, patient=True, epoch=12, **transfers) == BeatWork(4.0, 11, 10)  # 12 for 5 s
+    assert fit(0.1, patient=True, limit=8, **transfers) == BeatWork(4.0, 8, 10)
+
+
+def test_who_transfers_for_a_short_time_is_back_on_the_first_beat_all_the_same():
+    for batch_s in (0.3, 1.1, 7.9):
+        assert fit(batch_s, patient=True) == fit(batch_s)
+    assert fit(0.1, up_s=0.5, patient=True) == BeatWork(1.0, 5, 10)
+    assert fit(0.1, up_s=0.8, patient=True) == BeatWork(2.0, 12, 10)
+
+
+@given(
+    st.floats(0.02, 9.0),
+    st.floats(0.0, 9.0),
+    st.floats(0.0, 9.0),
+    st.integers(1, 5),
+    st.integers(0, 4),
+    st.integers(1, 40),
+)
+def test_no_other_beat_has_more_done_for_its_time(batch_s, down_s, up_s, goal, halvings, epoch):
+    """By a search: of beats with time for enough, the root of work by time, no more than all data."""
+    assume(goal <= epoch)
+    how = {"down_s": down_s, "up_s": up_s, "goal": goal, "halvings": halvings, "epoch": epoch}
+    work = fit(batch_s, patient=True, beats=24, fewer=False, **how)
+    room = {beat: (beat - down_s - up_s) / batch_s for beat in range(1, 25)}
+    enough = max(goal / 2**halvings, 1 / 16)
+    assume(not any(math.isclose(fits, enough, rel_tol=1e-6) for fits in room.values()))
+    worth = {beat: math.sqrt(min(fits, epoch)) / beat for beat, fits in room.items() if fits >= enough}
+    assume(worth)
+    assert work is not None
+    assert worth[round(work.due)] == pytest.approx(max(worth.values()))
 
 
 def length(batch_s, transfer_s, k, goal=1, kept=1, halvings=3, whole=16, fixed=0.0):

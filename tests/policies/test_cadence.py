@@ -71,16 +71,17 @@ def test_a_worked_example(stage):
 
 
 def test_beats_are_as_long_as_a_batch_of_the_kth_fastest(stage):
-    """With a batch each the four need 1.4, 2.8, 4.1 and 29 s: beats are at 2.8, 5.6, ... and 30.8 s.
+    """With a batch each the four need 0.8, 2, 4.1 and 11 s: beats are at 2, 4, 6, ... and 12 s.
 
     By its beat, less its upload, the quick client can do 4 batches, the others one each.
     """
-    _, commands = begun(stage, at=0.0, batches=1, most=24)
-    assert of(SetTimer, commands) == [SetTimer(BEAT, pytest.approx(2.8))]
+    speeds = (4.0, 0.4), (8.0, 1.2), (21.0, 2.0), (90.0, 2.0)
+    _, commands = begun(stage, speeds, at=0.0, batches=1, most=24)
+    assert of(SetTimer, commands) == [SetTimer(BEAT, pytest.approx(2.0))]
     found = works(commands)
     assert [found[client].steps for client in range(4)] == [4, 1, 1, 1]
     ends = [found[client].stop_at for client in range(4)]
-    assert ends == pytest.approx([1.8, 0.8, 3.6, 10.8])
+    assert ends == pytest.approx([1.6, 0.8, 4.0, 10.0])
     assert {work.depth for work in found.values()} == {None}
 
 
@@ -116,8 +117,10 @@ def test_no_update_needs_more_batches_than_its_client_has(stage):
 
 
 def halved(stage, at=0.0, **settings):
-    """With a batch each: beats are at 2.8, 5.6 s and so on; the slowest needs 20 s to send alone."""
-    return begun(stage, at=at, **{"batches": 1, "most": 24, "halvings": 3, "cut": "batches"} | settings)
+    """With a batch each: beats are at 2.8, 5.6 s and so on; the slowest needs 9 s to send alone."""
+    speeds = (4.0, 0.4), MIDDLE, SLOW, (90.0, 9.0)
+    usual = {"batches": 1, "most": 24, "halvings": 3, "cut": "batches"}
+    return begun(stage, speeds, at, **usual | settings)
 
 
 def test_slow_clients_get_a_part_of_a_batch_so_as_to_be_back_on_the_next_beat(stage):
@@ -127,6 +130,23 @@ def test_slow_clients_get_a_part_of_a_batch_so_as_to_be_back_on_the_next_beat(st
     work = works(beat(on))[2]
     assert (work.batch_size, work.steps) == (5, 1)
     assert work.stop_at == pytest.approx(5.6 - 2.0)
+
+
+def test_where_links_are_slow_clients_train_for_about_as_long_as_they_transfer(stage):
+    """Beats are 0.6 s apart. Uploads take 2.9 s, in which 29 batches could be trained.
+
+    On the beat at 3 s there is time for one batch; by that at 4.2 s all ten of its data are done. The
+    quick client, whose upload takes 0.5 s, has one done on the first beat, and 7 on the second.
+    """
+    _, commands = begun(stage, [(1.0, 0.5), *[(1.0, 2.9)] * 3], at=0.0, k=1, batches=1, most=24)
+    found = works(commands)
+    assert [found[client].steps for client in range(4)] == [7, 13, 13, 13]
+    assert found[1].stop_at == pytest.approx(4.2 - 2.9)
+
+
+def test_where_links_are_quick_one_of_a_slow_link_is_back_as_soon_as_it_can(stage):
+    _, commands = begun(stage, [*[(1.0, 0.1)] * 3, (1.0, 2.9)], at=0.0, k=1, batches=1, most=24)
+    assert works(commands)[3].steps == 1  # on the 15th beat of 0.2 s
 
 
 def test_the_first_work_is_of_whole_batches_since_it_has_begun(stage):

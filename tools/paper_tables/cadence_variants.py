@@ -109,3 +109,12 @@ class FewerSteps(Cadence):
 
     def _kept(self, rates: Rates) -> int:
         return 1
+
+
+class Hasty(Cadence):
+    """Clients are back on the first beat that they can be back on, however slow links are."""
+
+    def _period(self, clients: list[int]) -> float:
+        period = super()._period(clients)
+        self._slow_links = False
+        return period

@@ -21,7 +21,7 @@ def draw(table: PaperTable, runs: Runs, folder: Path) -> list[Path]:
     found = [one for one in found if any(row.runs for row in one[2])]
     if not found:
         return []
-    columns = min(len(found), 3)
+    columns = 2 if len(found) == 4 else min(len(found), 3)
     lines = -(-len(found) // columns)
     figure, axes = pyplot.subplots(
         lines, columns, figsize=(4.6 * columns, 3.4 * lines), squeeze=False, layout="constrained"

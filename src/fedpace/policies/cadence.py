@@ -3,9 +3,10 @@
 A beat is as long as the k-th fastest client needs for a few batches of the whole model, with its
 transfers, or somewhat longer where more clients fill it then. Whoever is faster does more batches;
 whoever is slower does as many with fewer samples each, down to an eighth, by halves, and takes more
-beats if not even that fits one. Everybody sends its update just before a beat. So nobody waits for
-others, nobody is left out or seldom heard, no client drifts far on data of its own, and no update is
-older than `most` beats. An update of m beats and b batches counts (m / b)^power times the client's
+beats if not even that fits one. Where links are slow, it takes the beat at which it has done most for
+the time that its transfers cost, too. Everybody sends its update just before a beat. So nobody waits
+for others, nobody is left out or seldom heard, no client drifts far on data of its own, and no update
+is older than `most` beats. An update of m beats and b batches counts (m / b)^power times the client's
 data: over time a client then counts by its data, and not by how often it arrives or by how many batches
 it gets through.
 
@@ -49,6 +50,9 @@ BEAT = "beat"
 MEET = "profiles are due"
 BEATS = "beats"
 """The model that beats move under an adaptive optimiser."""
+SLOW_LINKS = 2.0
+"""Batches that the median client could train in the time of its transfers, from which on clients wait
+for beats at which they have done more; below it that is level (decision 69)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,8 @@ class Cadence(Policy[CadenceSettings]):
         self._met_at = 0.0
         self._due: float | None = None
         self._beat_s: float | None = None
+        self._slow_links = False
+        """The median client transfers for longer than it trains SLOW_LINKS batches."""
         self._next_at = 0.0
         self._draws = 0
         self._slot = BEATS if context.adaptive else GLOBAL
@@ -190,9 +196,11 @@ class Cadence(Policy[CadenceSettings]):
     def _period(self, clients: list[int]) -> float:
         """Seconds from one beat to the next: the k-th fastest's of these, or a slower one's."""
         rates = [self._rates[client] for client in clients]
+        transfer_s = np.array([one.down_s + one.up_s for one in rates])
+        self._slow_links = bool(np.median(transfer_s / [one.batch_s for one in rates]) > SLOW_LINKS)
         self._beat_s = beat_length(
             **self._speeds(clients),
-            transfer_s=np.array([one.down_s + one.up_s for one in rates]),
+            transfer_s=transfer_s,
             k=self._k,
             halvings=self.settings.halvings,
             longest=self.settings.longest,
@@ -375,4 +383,5 @@ class Cadence(Policy[CadenceSettings]):
         beat_s, slack = self._beat_s or 0.0, self.context.slack
         due = self._next_at + np.arange(self.settings.most) * beat_s * (1 + slack) - slack * beat_s
         fewer = self.settings.cut == "batches"
-        return fit_to_beats(self.context.model, them, at, due, self.settings.halvings, fewer)
+        halvings, patient = self.settings.halvings, self._slow_links
+        return fit_to_beats(self.context.model, them, at, due, halvings, fewer, patient)

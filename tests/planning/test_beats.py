@@ -31,8 +31,9 @@ def fit(
     latency_s=0.0,
     patient=False,
     epoch=100,
+    first=1,
 ):
-    """The work of one client that begins at 0 s; beats are a second apart."""
+    """The work of one client that begins at 0 s; beats are a second apart, from `first` to `beats`."""
     one = BeatClients(
         batch_s=np.array([batch_s]),
         down_s=np.array([down_s]),
@@ -47,7 +48,7 @@ def fit(
         began=np.zeros(1),
         going_on=np.array([going_on]),
     )
-    return fit_to_beats(MODEL, one, at, 1.0 + np.arange(beats), halvings, fewer, patient)[0]
+    return fit_to_beats(MODEL, one, at, np.arange(first, beats + 1.0), halvings, fewer, patient)[0]
 
 
 @pytest.mark.parametrize(
@@ -204,26 +205,63 @@ def test_who_transfers_for_a_short_time_is_back_on_the_first_beat_all_the_same()
     assert fit(0.1, up_s=0.8, patient=True) == BeatWork(2.0, 12, 10)
 
 
+def test_nobody_waits_for_a_beat_by_which_it_has_no_more_done():
+    """By 5 s there is time for 1.05 batches of 2 s, by 6 s for 1.55: one either way."""
+    assert fit(2.0, up_s=2.9, beats=6, patient=True) == BeatWork(5.0, 1, 10)
+
+
+def test_a_small_batch_counts_by_its_samples_whatever_a_step_costs():
+    """A quarter takes 1.85 s of a batch's 2 s: it could be there by 4 s, the whole one by 5 s."""
+    slow = {"up_s": 2.15, "fixed": 0.9, "beats": 6}
+    assert fit(2.0, **slow) == BeatWork(4.0, 1, 10, 4)
+    assert fit(2.0, patient=True, **slow) == BeatWork(5.0, 1, 10)
+
+
+def test_the_time_of_one_that_has_begun_counts_from_then():
+    """It has had its model for 3 s, and whole batches of 1 s are done: 5 by 8 s, 6 by 9 s and so on."""
+    late = {"up_s": 3.0, "going_on": True, "at": 3.0, "beats": 24, "patient": True}
+    found = fit(1.0, **late)
+    worth = {due: math.sqrt(due - 3) / due for due in range(4, 25)}
+    assert found == BeatWork(max(worth, key=lambda due: worth[due]), 3, 10) == BeatWork(6.0, 3, 10)
+
+
+def test_a_beat_that_is_now_is_none():
+    one = BeatClients(
+        *(np.array([value]) for value in (0.1, 0.0, 2.9, 0.0)),
+        *(np.array([value]) for value in (100, NEVER, 1, 1, 16, 0.0, 60.0)),
+        going_on=np.array([False]),
+    )
+    due = 60.0 + np.arange(24)
+    assert fit_to_beats(MODEL, one, 60.0, due, 3, True, True)[0] == BeatWork(66.0, 31, 10)
+
+
 @given(
     st.floats(0.02, 9.0),
     st.floats(0.0, 9.0),
     st.floats(0.0, 9.0),
-    st.integers(1, 5),
+    st.tuples(st.integers(1, 5), st.booleans()),
     st.integers(0, 4),
     st.integers(1, 40),
+    st.sampled_from([0.0, 0.3, 0.8]),
 )
-def test_no_other_beat_has_more_done_for_its_time(batch_s, down_s, up_s, goal, halvings, epoch):
-    """By a search: of beats with time for enough, the root of work by time, no more than all data."""
+def test_no_other_beat_has_more_done_for_its_time(batch_s, down_s, up_s, goals, halvings, epoch, fixed):
+    """By a search: what would be done if each beat were the only one, by its root and its time."""
+    goal, equal = goals
     assume(goal <= epoch)
-    how = {"down_s": down_s, "up_s": up_s, "goal": goal, "halvings": halvings, "epoch": epoch}
-    work = fit(batch_s, patient=True, beats=24, fewer=False, **how)
-    room = {beat: (beat - down_s - up_s) / batch_s for beat in range(1, 25)}
-    enough = max(goal / 2**halvings, 1 / 16)
-    assume(not any(math.isclose(fits, enough, rel_tol=1e-6) for fits in room.values()))
-    worth = {beat: math.sqrt(min(fits, epoch)) / beat for beat, fits in room.items() if fits >= enough}
-    assume(worth)
-    assert work is not None
-    assert worth[round(work.due)] == pytest.approx(max(worth.values()))
+    how = {"down_s": down_s, "up_s": up_s, "goal": goal, "kept": goal if equal else 1}
+    how |= {"halvings": halvings, "epoch": epoch, "fixed": fixed, "fewer": False}
+    found = fit(batch_s, patient=True, beats=24, **how)
+
+    def worth(work):
+        part = (1 << (16 // work.size).bit_length() - 1) if work.size else 1
+        return math.sqrt(min(work.batches / part, epoch)) / work.due
+
+    whole = 10  # layers: who trains fewer could not do enough
+    alone = [fit(batch_s, beats=beats, first=beats, **how) for beats in range(1, 25)]
+    able = [work for work in alone if work is not None and work.depth == whole]
+    assume(able)
+    assert found is not None
+    assert worth(found) == pytest.approx(max(map(worth, able)))
 
 
 def length(batch_s, transfer_s, k, goal=1, kept=1, halvings=3, whole=16, fixed=0.0):

@@ -149,6 +149,38 @@ def test_where_links_are_quick_one_of_a_slow_link_is_back_as_soon_as_it_can(stag
     assert works(commands)[3].steps == 1  # on the 15th beat of 0.2 s
 
 
+def with_one_slow_link(batches):
+    """Uploads of three clients take so many batches of 0.1 s, that of the fourth nine."""
+    return [*[(1.0, batches / 10)] * 3, (1.0, 0.9)]
+
+
+@pytest.mark.parametrize(("batches", "steps"), [(1.9, 2), (2.1, 9)])
+def test_links_are_slow_from_two_batches_on(stage, batches, steps):
+    """Beats are 0.29 or 0.31 s apart: the fourth has 2 batches done by 1.16 s, 9 by 1.86 s."""
+    _, commands = begun(stage, with_one_slow_link(batches), at=0.0, k=1, batches=1, most=24)
+    assert works(commands)[3].steps == steps
+
+
+def test_links_stay_slow_until_they_are_clearly_quick(stage):
+    on, _ = begun(stage, with_one_slow_link(2.1), at=0.0, k=1, batches=1, most=24)
+
+    def steps_of_the_fourth(batches):
+        for client, speed in enumerate(with_one_slow_link(batches)):
+            arrive(on, on.session.books.timers[BEAT] - 0.01, client, speed)
+        return works(beat(on))[3].steps
+
+    found = [steps_of_the_fourth(batches) for batches in (1.9, 1.1, 0.9, 1.9, 2.1)]
+    assert [steps > 3 for steps in found] == [True, True, False, False, True]
+
+
+def test_where_all_have_failed_before_the_first_beat_they_are_asked_again(stage):
+    on = stage(Cadence, clients=2, k=1, batches=0, halvings=0)
+    assert of(SetTimer, on.profile(1.0, 0, rates(*QUICK))) == [SetTimer(MEET, pytest.approx(4.0))]
+    for client in (0, 1):
+        on.tell(Failed(2.0, client, on.open_tasks()[client].task, "lost"))
+    assert sorted(one.client for one in of(Probe, on.tell(Timer(4.0, MEET)))) == [0, 1]
+
+
 def test_the_first_work_is_of_whole_batches_since_it_has_begun(stage):
     _, commands = halved(stage)
     assert {(work.batch_size, work.depth) for work in works(commands).values()} == {(20, None)}

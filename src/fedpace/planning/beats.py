@@ -60,8 +60,8 @@ def fit_to_beats(
     """The work of each client: on the first beat with time for enough of it, as much as fits.
 
     patient: on that one of the beats with time for enough at which most is done for the time, where
-    work counts by its root and as far as it is of all of the client's data, once. Who transfers for
-    long then trains for about as long, rather than to send a part of a batch.
+    work counts by its root, and what goes beyond an epoch does not. Who transfers for long then trains
+    for about as long, rather than to send a part of a batch.
 
     Enough is the goal, halved `halvings` times: the batches that are `kept`, with half the samples
     each, a quarter, and so on. Fewer whole ones it is where these are there sooner, since a step has a
@@ -88,14 +88,18 @@ def fit_to_beats(
     fewer = amount >= np.maximum(least, 1.0)[:, None]
     enough = (room >= 0) & (smaller | fewer)
     fits = enough.any(1)
+    smaller &= amount < kept[:, None]
     worth = enough * 1.0
     if patient:
-        work = np.minimum(amount, np.minimum(clients.epoch, clients.limits)[:, None])
-        worth = np.sqrt(np.where(enough, work, 0.0)) / (due[None, :] - clients.began[:, None])
+        halved = kept[:, None] * np.exp2(np.floor(np.log2(np.maximum(part, TOLERANCE))))
+        most = np.minimum(clients.epoch, clients.limits)[:, None]
+        work = np.minimum(np.where(smaller, halved, np.floor(amount)), most)
+        taken_s = np.maximum(due[None, :] - clients.began[:, None], TOLERANCE)
+        worth = np.sqrt(np.where(enough, work, 0.0)) / taken_s
     beat = np.where(fits, worth.argmax(1), len(due) - 1)
     each = np.arange(len(beat))
     amount, part, room = amount[each, beat], part[each, beat], room[each, beat]
-    smaller = smaller[each, beat] & (amount < kept)
+    smaller = smaller[each, beat]
     batches = np.where(room >= 0, np.minimum(np.floor(amount), clients.limits), 0)
     cuts = fit_partial_work(
         model,

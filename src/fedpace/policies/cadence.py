@@ -3,10 +3,10 @@
 A beat is as long as the k-th fastest client needs for a few batches of the whole model, with its
 transfers, or somewhat longer where more clients fill it then. Whoever is faster does more batches;
 whoever is slower does as many with fewer samples each, down to an eighth, by halves, and takes more
-beats if not even that fits one. Where links are slow, it takes the beat at which it has done most for
-the time that its transfers cost, too. Everybody sends its update just before a beat. So nobody waits
-for others, nobody is left out or seldom heard, no client drifts far on data of its own, and no update
-is older than `most` beats. An update of m beats and b batches counts (m / b)^power times the client's
+beats if not even that fits one. Where links are slow, everybody takes the beat at which it has done
+most for the time that its transfers cost, too. Everybody sends its update just before a beat. So
+nobody waits for others, nobody is left out, no client drifts far on data of its own, and no update is
+older than `most` beats. An update of m beats and b batches counts (m / b)^power times the client's
 data: over time a client then counts by its data, and not by how often it arrives or by how many batches
 it gets through.
 
@@ -50,9 +50,9 @@ BEAT = "beat"
 MEET = "profiles are due"
 BEATS = "beats"
 """The model that beats move under an adaptive optimiser."""
-SLOW_LINKS = 2.0
-"""Batches that the median client could train in the time of its transfers, from which on clients wait
-for beats at which they have done more; below it that is level (decision 69)."""
+SLOW_LINKS, QUICK_LINKS = 2.0, 1.0
+"""Batches that the median client could train in the time of its transfers: above the first clients
+wait for beats at which they have done more, until it is below the second (decision 69)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Cadence(Policy[CadenceSettings]):
         self._due: float | None = None
         self._beat_s: float | None = None
         self._slow_links = False
-        """The median client transfers for longer than it trains SLOW_LINKS batches."""
+        """Transfers of the median client take so long that clients wait for later beats."""
         self._next_at = 0.0
         self._draws = 0
         self._slot = BEATS if context.adaptive else GLOBAL
@@ -197,7 +197,8 @@ class Cadence(Policy[CadenceSettings]):
         """Seconds from one beat to the next: the k-th fastest's of these, or a slower one's."""
         rates = [self._rates[client] for client in clients]
         transfer_s = np.array([one.down_s + one.up_s for one in rates])
-        self._slow_links = bool(np.median(transfer_s / [one.batch_s for one in rates]) > SLOW_LINKS)
+        ratio = np.median(transfer_s / [one.batch_s for one in rates])
+        self._slow_links = bool(ratio > (QUICK_LINKS if self._slow_links else SLOW_LINKS))
         self._beat_s = beat_length(
             **self._speeds(clients),
             transfer_s=transfer_s,
@@ -261,7 +262,9 @@ class Cadence(Policy[CadenceSettings]):
         if event.name == BEAT:
             return self._beat(event.at)
         self._due = None
-        return self._begin_or_wait(event.at) if self._beat_s is None else ()
+        if self._beat_s is not None:
+            return ()
+        return self._begin_or_wait(event.at) if self.books.open else self._meet(event.at)
 
     def _beat(self, at: float) -> Iterator[Command]:
         arrived, self._arrived = self._arrived, []

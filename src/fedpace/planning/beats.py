@@ -89,13 +89,12 @@ def fit_to_beats(
     enough = (room >= 0) & (smaller | fewer)
     fits = enough.any(1)
     smaller &= amount < kept[:, None]
-    worth = enough * 1.0
+    worth = np.where(enough, 1.0, 0.0)
     if patient:
-        halved = kept[:, None] * np.exp2(np.floor(np.log2(np.maximum(part, TOLERANCE))))
-        most = np.minimum(clients.epoch, clients.limits)[:, None]
-        work = np.minimum(np.where(smaller, halved, np.floor(amount)), most)
-        taken_s = np.maximum(due[None, :] - clients.began[:, None], TOLERANCE)
-        worth = np.sqrt(np.where(enough, work, 0.0)) / taken_s
+        work = np.where(smaller, kept[:, None] * _halves(part), np.floor(amount))
+        work = np.minimum(work, np.minimum(clients.epoch, clients.limits)[:, None])
+        worth *= np.sqrt(np.maximum(work, 0.0))
+        worth /= np.maximum(due[None, :] - clients.began[:, None], TOLERANCE)
     beat = np.where(fits, worth.argmax(1), len(due) - 1)
     each = np.arange(len(beat))
     amount, part, room = amount[each, beat], part[each, beat], room[each, beat]
@@ -127,6 +126,12 @@ def fit_to_beats(
 def part_of_batch(whole: int, amount: float) -> int:
     """Samples of the largest part of a batch, a half, a quarter and so on, that is at most `amount`."""
     return max(math.floor(whole * 2.0 ** math.floor(math.log2(amount))), 1)
+
+
+def _halves(share: np.ndarray) -> np.ndarray:
+    """The largest of 1, a half, a quarter and so on that are at most each share."""
+    found: np.ndarray = np.exp2(np.floor(np.log2(np.maximum(share, TOLERANCE))))
+    return found
 
 
 def _cut(cut: PartialWork | None, due: float, epoch: int) -> BeatWork | None:
@@ -162,8 +167,8 @@ def beat_length(
     least = np.minimum(kept * (fixed + (1 - fixed) * part), fewer)
     filled_s = np.ceil((transfer_s + least * batch_s) / tried * (1 - TOLERANCE)) * tried
     room = (filled_s - transfer_s) / batch_s + TOLERANCE
-    share = np.maximum((room / kept - fixed) / (1 - fixed), TOLERANCE)
-    halved = kept * (fixed + (1 - fixed) * np.exp2(np.floor(np.log2(share))))
+    share = (room / kept - fixed) / (1 - fixed)
+    halved = kept * (fixed + (1 - fixed) * _halves(share))
     done = np.where((room < kept) & (share >= part * (1 - TOLERANCE)), halved, np.floor(room))
     at_work = ((transfer_s + done * batch_s) / filled_s).mean(1)
     return float(tried[np.argmax(at_work / np.sqrt(tried[:, 0])), 0])

@@ -124,6 +124,13 @@ def test_hasty_clients_send_fewer_batches_where_links_are_slow(journals):
     assert (patient, hasty) == ({9}, {1})
 
 
+def test_updates_count_by_their_age_only_where_links_are_slow(journals):
+    assert steps(journals("SlownessCounts")) == steps(journals())
+    age, slowness = (steps(journals(form, compute=0.1)) for form in ("", "SlownessCounts"))
+    assert [one.tasks for one in age] == [one.tasks for one in slowness]
+    assert [one.weights for one in age] != [one.weights for one in slowness]
+
+
 def test_large_batches_are_one_each(journals):
     usual, large = trains(journals()), trains(journals("LargeBatches"))
     assert max(one.work.steps for one in usual[6:]) > 1

@@ -28,6 +28,8 @@ def begun(stage, speeds=(QUICK, MIDDLE, SLOW, SLOWEST), at=1.0, **settings):
 
 
 SPEEDS = QUICK, MIDDLE, SLOW, SLOWEST
+NEAR = (4.4, 0.6), (8.8, 1.2), (21.0, 2.0), (90.0, 15.0)
+"""As long for an epoch, with transfers that take less than two batches."""
 
 
 def arrive(on, at, client, speed=None, steps=1):
@@ -173,6 +175,26 @@ def test_links_stay_slow_until_they_are_clearly_quick(stage):
     assert [steps > 3 for steps in found] == [True, True, False, False, True]
 
 
+def test_where_links_are_slow_updates_count_by_the_age_of_their_model(stage):
+    """On the third beat one is of the first of three versions, and counts a third of its data.
+
+    Its next, of the fourth of five, counts four fifths; its batches do not matter.
+    """
+    speeds = [(1.0, 0.5), *[(1.0, 2.9)] * 3]
+    on, _ = begun(stage, speeds, at=0.0, k=1, batches=1, most=24, samples=[100, 300, 210, 200])
+
+    def weights_when(*clients):
+        for client in clients:
+            arrive(on, on.session.books.timers[BEAT] - 0.01, client, speeds[client], steps=9)
+        return of(Aggregate, beat(on))[0].weights
+
+    assert [weights_when(0), weights_when(0)] == [(100.0,), (100.0,)]
+    assert weights_when(0, 1) == (100.0, pytest.approx(300 / 3))
+    assert on.session.books.version(GLOBAL) == 3
+    assert weights_when(0, 2) == (100.0, pytest.approx(210 / 4))
+    assert weights_when(0, 1) == (100.0, pytest.approx(300 * 4 / 5))
+
+
 def test_where_all_have_failed_before_the_first_beat_they_are_asked_again(stage):
     on = stage(Cadence, clients=2, k=1, batches=0, halvings=0)
     assert of(SetTimer, on.profile(1.0, 0, rates(*QUICK))) == [SetTimer(MEET, pytest.approx(4.0))]
@@ -219,34 +241,34 @@ def test_parts_are_no_smaller_than_halvings_say(stage):
 
 
 def test_an_update_counts_the_less_the_more_batches_it_got_through_in_its_beats(stage):
-    on, _ = begun(stage, samples=[100, 200, 200, 200])
-    arrive(on, 9.9, 0, steps=25)
-    arrive(on, 9.9, 1, steps=4)
+    on, _ = begun(stage, NEAR, samples=[100, 200, 200, 200])
+    arrive(on, 9.9, 0, NEAR[0], steps=25)
+    arrive(on, 9.9, 1, NEAR[1], steps=4)
     assert of(Aggregate, beat(on))[0].weights == (pytest.approx(20), pytest.approx(100))
 
 
 def test_an_update_counts_its_clients_data_by_the_root_of_its_beats(stage):
-    on, _ = begun(stage, samples=[100, 200, 50, 200])
-    arrive(on, 9.9, 0)
-    arrive(on, 9.9, 1)
+    on, _ = begun(stage, NEAR, samples=[100, 200, 50, 200])
+    arrive(on, 9.9, 0, NEAR[0])
+    arrive(on, 9.9, 1, NEAR[1])
     first = of(Aggregate, beat(on))[0]
     assert first.weights == (100.0, 200.0)
-    arrive(on, 19.9, 0)
+    arrive(on, 19.9, 0, NEAR[0])
     beat(on)
-    arrive(on, 29.9, 2)
-    arrive(on, 29.9, 0)
+    arrive(on, 29.9, 2, NEAR[2])
+    arrive(on, 29.9, 0, NEAR[0])
     third = of(Aggregate, beat(on))[0]
     assert third.weights == (pytest.approx(50 * 3**0.5), 100.0)
 
 
 def test_with_power_one_a_client_counts_by_its_data_over_time(stage):
-    on, _ = begun(stage, power=1.0, samples=[100, 200, 300, 200])
+    on, _ = begun(stage, NEAR, power=1.0, samples=[100, 200, 300, 200])
     counted = {0: 0.0, 2: 0.0}
     for number in range(1, 7):
         at = 10.0 * number
         clients = [0, 2] if number % 3 == 0 else [0]
         for client in clients:
-            arrive(on, at - 0.1, client)
+            arrive(on, at - 0.1, client, NEAR[client])
         step = of(Aggregate, beat(on))[0]
         for client, weight in zip(clients, step.weights, strict=True):
             counted[client] += weight
@@ -342,20 +364,20 @@ def test_a_note_says_who_is_not_asked(stage):
 
 def test_under_an_adaptive_optimiser_half_of_the_clients_make_a_step(stage):
     """Beats move a model of their own; the optimiser gets what they have come to."""
-    on, commands = begun(stage, train={"adaptive": True}, samples=[100, 200, 200, 200])
+    on, commands = begun(stage, NEAR, train={"adaptive": True}, samples=[100, 200, 200, 200])
     assert {one.slot for one in (*of(Probe, on.first), *of(Train, commands))} == {BEATS}
-    arrive(on, 9.9, 0, steps=25)
+    arrive(on, 9.9, 0, NEAR[0], steps=25)
     first = beat(on)
     assert of(Aggregate, first)[0].slot == BEATS
     assert not of(Blend, first)  # one of four
-    arrive(on, 19.9, 0, steps=25)
+    arrive(on, 19.9, 0, NEAR[0], steps=25)
     assert not of(Blend, beat(on))  # the same one again
-    arrive(on, 29.9, 1, steps=4)
+    arrive(on, 29.9, 1, NEAR[1], steps=4)
     third = beat(on)
     assert of(Aggregate, third)[0].weights == (200.0,)  # by its data alone
     assert of(Blend, third) == [Blend((BEATS,), (1.0,)), Blend((GLOBAL,), (1.0,), BEATS)]
     assert {one.version for one in of(Train, third)} == {4}
-    arrive(on, 39.9, 0)
+    arrive(on, 39.9, 0, NEAR[0])
     assert not of(Blend, beat(on))
 
 
@@ -369,6 +391,7 @@ def test_half_is_of_those_who_are_at_work(stage):
 
 
 def test_the_power_under_an_adaptive_optimiser_is_one_of_its_own(stage):
-    on, _ = begun(stage, train={"adaptive": True}, power_adaptive=0.5, samples=[100, 200, 200, 200])
-    arrive(on, 9.9, 0, steps=25)
+    adaptive = {"train": {"adaptive": True}, "power_adaptive": 0.5}
+    on, _ = begun(stage, NEAR, **adaptive, samples=[100, 200, 200, 200])
+    arrive(on, 9.9, 0, NEAR[0], steps=25)
     assert of(Aggregate, beat(on))[0].weights == (pytest.approx(20),)

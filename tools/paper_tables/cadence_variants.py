@@ -118,3 +118,10 @@ class Hasty(Cadence):
         period = super()._period(clients)
         self._slow_links = False
         return period
+
+
+class SlownessCounts(Cadence):
+    """Updates count by their beats and batches where links are slow, too, however old they are."""
+
+    def _freshness(self, update: Arrived) -> float:
+        return self._slowness(update)

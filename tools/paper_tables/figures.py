@@ -31,7 +31,8 @@ def draw(table: PaperTable, runs: Runs, folder: Path) -> list[Path]:
         axis.set_visible(False)
     for axis, (study, scene, rows) in zip(axes.flat, found, strict=False):
         shown = [row for row in rows if row.runs]
-        usual = sorted(run["end_s"] for row in shown for run in row.runs.values())
+        ended = [run for row in shown for run in row.runs.values()]
+        usual = sorted(run["end_s"] for run in ended)
         unit, unit_s = time_unit(usual[len(usual) // 2])
         for number, row in enumerate(shown):
             colour = f"C{number}" if len(shown) <= 10 else matplotlib.colormaps["tab20"](number % 20)
@@ -46,9 +47,12 @@ def draw(table: PaperTable, runs: Runs, folder: Path) -> list[Path]:
             axis.plot(grid, mean, color=colour, linewidth=1.8, label=row.policy)
         for target in scene.targets:
             axis.axhline(target, color="grey", linewidth=0.5, linestyle=":")
+        if scene.targets and ended[0].get("sign", 1) < 0:  # from far above all targets, and may soar
+            lowest = min(*scene.targets, *(value for run in ended for value in run["values"]))
+            axis.set_ylim(0.95 * lowest, 2 * max(scene.targets))
         axis.set_xlim(0, usual[len(usual) // 2] / unit_s)
         axis.set_xlabel(f"virtual time ({unit})")
-        axis.set_ylabel(next(run["metric"] for row in shown for run in row.runs.values()))
+        axis.set_ylabel(ended[0]["metric"])
         axis.set_title(
             ", ".join(text for text in (study, scene.name) if text) or table.title, fontsize=9
         )

@@ -1,13 +1,13 @@
 """A table of a paper as Markdown, from its results."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, geometric_mean, stdev
+from statistics import fmean, geometric_mean, median, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.units import time_unit
 from paper_tables.rows import Ratio, Row, find_row, participation_gains, percent, ratio, rows_of
 from paper_tables.table import PaperTable, Scene
-from runs import Runs
+from runs import Runs, reached
 
 
 def show(table: PaperTable, runs: Runs) -> Iterator[str]:
@@ -41,13 +41,19 @@ def study_lines(table: PaperTable, study: str, runs: Runs) -> Iterator[str]:
 # Scenes one below the other.
 
 
+def _usual_time(scene: Scene, rows: Sequence[Row]) -> float:
+    """The median time to a target, or to the end where none is reached."""
+    runs = [run for row in rows for run in row.runs.values()]
+    times = [reached(run, target) for run in runs for target in scene.targets]
+    there = [time_s for time_s in times if time_s is not None]
+    return median(there or [run["end_s"] for run in runs] or [1.0])
+
+
 def times_table(
     table: PaperTable, study: str, scene: Scene, rows: Sequence[Row], says: Mapping[str, str]
 ) -> Iterator[str]:
     """Time to each target, relative to the reference, what it took, and what the paper tells."""
-    unit, unit_s = time_unit(
-        max((run["end_s"] for row in rows for run in row.runs.values()), default=1)
-    )
+    unit, unit_s = time_unit(_usual_time(scene, rows))
     base, metric = find_row(rows, table.label_in(study, table.reference)), metric_in(rows)
     targets = [f"to {metric.target(target)} ({unit})" for target in scene.targets]
     best = f"best ({'%' if metric.share else metric.name})"

@@ -8,7 +8,8 @@ most for the time that its transfers cost, too. Everybody sends its update just 
 nobody waits for others, nobody is left out, no client drifts far on data of its own, and no update is
 older than `most` beats. An update of m beats and b batches counts (m / b)^power times the client's
 data: over time a client then counts by its data, and not by how often it arrives or by how many batches
-it gets through.
+it gets through. Where links are slow, updates are of old models: there one counts its client's data by
+the versions that its model had behind it, as a share of those by now.
 
 Adaptive optimisers of the server make every step as long as their rate says, however few and noisy
 the updates behind it. Under one of them beats move a model of their own (slot "beats") by plain means,
@@ -52,7 +53,8 @@ BEATS = "beats"
 """The model that beats move under an adaptive optimiser."""
 SLOW_LINKS, QUICK_LINKS = 2.0, 1.0
 """Batches that the median client could train in the time of its transfers: above the first clients
-wait for beats at which they have done more, until it is below the second (decision 69)."""
+wait for beats at which they have done more, until it is below the second (decision 69), and updates
+count by their age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class CadenceSettings(Checked):
     most: Annotated[Count, "most beats of one update; who needs more trains a part"] = 24
     power: Annotated[
         NonNegative,
-        "an update of m beats and b batches counts m / b to this power; 1: by data alone, 0: by speed",
+        "an update of m beats and b batches counts m / b to this power; 1: by data alone, 0: by speed; "
+        "where links are slow it counts by its age instead",
     ] = 0.5
     power_adaptive: Annotated[NonNegative, "`power` where the server's optimiser is adaptive"] = 0.0
     cut: Annotated[
@@ -291,13 +294,21 @@ class Cadence(Policy[CadenceSettings]):
             yield Blend((GLOBAL,), (1.0,), BEATS)
 
     def _weight(self, update: Arrived) -> float:
-        """What an update counts: its client's data, by the beats that one of its batches took.
+        """What an update counts: its client's data, by its beats and batches, or by its age."""
+        share = self._freshness(update) if self._slow_links else self._slowness(update)
+        return self._data(update) * share
+
+    def _slowness(self, update: Arrived) -> float:
+        """The beats that one of its batches took.
 
         Beats are versions; the optimiser's steps among them make all counts larger alike.
         """
         beats = self._version - update.version + 1
-        per_batch = math.pow(beats / max(update.result.steps, 1), self._power)
-        return self._data(update) * per_batch
+        return math.pow(beats / max(update.result.steps, 1), self._power)
+
+    def _freshness(self, update: Arrived) -> float:
+        """The versions up to that which it began with, as a share of those by now (decision 70)."""
+        return (update.version + 1) / (self._version + 1)
 
     def _data(self, update: Arrived) -> int:
         """The data that an update speaks for."""

@@ -309,6 +309,12 @@ def test_figures_of_a_metric_that_falls_show_the_part_with_the_targets(tmp_path,
     assert axis.get_ylim() == (pytest.approx(0.95 * 290), 800)
 
 
+def test_a_comma_of_a_scenes_name_does_not_part_it():
+    from papers import scene_parts
+
+    assert scene_parts("m 5, speed exp,vgg11") == ["m 5, speed exp", "vgg11"]
+
+
 def test_results_are_kept_shown_and_not_made_again(tmp_path, capsys):
     from papers import main
 

@@ -13,6 +13,7 @@ forgets results of some policies, after a change of their code; `--write` puts t
 between its two markers.
 """
 
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ def main(given_arguments: list[str] | None = None) -> None:
     arguments.set_defaults(seeds=None, jobs=None)
     arguments.add_argument("--policies", help="only these labels, a,b,c")
     arguments.add_argument(
-        "--scenes", help="run only scenes whose names have one of these in them, a,b,c"
+        "--scenes", help="run only scenes whose names have one of these in them, a,b,c; 'a, b' is one"
     )
     arguments.add_argument("--again", help="forget results of these labels, a,b,c")
     arguments.add_argument("--merge", type=Path, help="first take what another file of results has")
@@ -55,7 +56,7 @@ def main(given_arguments: list[str] | None = None) -> None:
     if given.again:
         forget(table, study, given.again.split(","))
     seeds = len(table.seeds) if given.seeds is None else given.seeds
-    places = given.scenes.split(",") if given.scenes else [""]
+    places = scene_parts(given.scenes) if given.scenes else [""]
 
     def wanted() -> Any:
         return orders(table, study.runs, policies, seeds, places)
@@ -88,6 +89,11 @@ def main(given_arguments: list[str] | None = None) -> None:
     from paper_tables.show import show
 
     print("\n".join([*study.errors(), f"## {table.title}", *show(table, study.runs)]))
+
+
+def scene_parts(text: str) -> list[str]:
+    """Parts of scenes' names, of which several stand between commas; one before a space is a name's."""
+    return re.split(",(?! )", text)
 
 
 def forget(table: PaperTable, study: Study, policies: list[str]) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.test_paper_tables import ROOT, entry, made, tools
+from tests.test_paper_tables import ROOT, entry, kept, made, tools
 
 __all__ = ["tools"]  # a fixture
 
@@ -40,6 +40,33 @@ def test_pages_are_up_to_date(page):
     for name in tables_in(page):
         results = json.loads((ROOT / f"docs/measured/{name}.json").read_text())
         assert is_current(page, read_table(name), results["runs"]), name
+
+
+@pytest.mark.parametrize(
+    ("times", "unit"), [((60, 100, 150), "s"), ((10, 900, 1000), "min"), ((10,), "h")]
+)
+def test_times_are_in_the_unit_that_suits_those_to_targets(times, unit):
+    """And not the longest run, which may have got nowhere; without any it is that of the ends."""
+    from paper_tables.rows import Row
+    from paper_tables.show import times_table
+
+    table, rows = made(), [Row("timelyfl", "timelyfl", "", {0: entry(*times, end_s=50_000.0)})]
+    header = next(times_table(table, "", table.scenes[0], rows, {}))
+    assert f"to 50% ({unit})" in header
+
+
+def test_figures_of_a_metric_that_falls_show_the_part_with_the_targets(tmp_path, monkeypatch):
+    from matplotlib import pyplot
+    from paper_tables.figures import draw
+
+    drawn = []
+    monkeypatch.setattr(pyplot, "close", drawn.append)
+    table = made(**{"sweep": {}, "compare.targets": [400, 300]})
+    falls = {"times": [0.0, 10.0, 20.0], "values": [5000.0, 380.0, 290.0], "best": 290.0, "sign": -1}
+    runs = kept(table, {"timelyfl": {0: entry() | falls}})
+    assert [path.suffix for path in draw(table, runs, tmp_path)] == [".png", ".svg"]
+    (axis, *_) = drawn[0].axes
+    assert axis.get_ylim() == (pytest.approx(0.95 * 290), 800)
 
 
 def test_other_forms_of_ours_are_none_of_the_others():

@@ -282,37 +282,20 @@ def test_ratios_are_paired_and_say_where_they_are_bounds():
     assert ratio(two, one, 0.5).mean == "≤ 0.50"
 
 
-@pytest.mark.parametrize(
-    ("times", "unit"), [((60, 100, 150), "s"), ((10, 900, 1000), "min"), ((10,), "h")]
-)
-def test_times_are_in_the_unit_that_suits_those_to_targets(times, unit):
-    """And not the longest run, which may have got nowhere; without any it is that of the ends."""
-    from paper_tables.rows import Row
-    from paper_tables.show import times_table
+def test_a_comma_of_a_scenes_name_does_not_part_it(tmp_path, capsys):
+    from papers import main
 
-    table, rows = made(), [Row("timelyfl", "timelyfl", "", {0: entry(*times, end_s=50_000.0)})]
-    header = next(times_table(table, "", table.scenes[0], rows, {}))
-    assert f"to 50% ({unit})" in header
+    scenes = {"m": {"5": {"clients": 5}, "6": {"clients": 6}}, "speed": {"a": {"seed": 1}, "b": {}}}
+    config = tmp_path / "tiny.toml"
+    config.write_text(toml_text({**TINY, "sweep": {}, "paper": {**TINY["paper"], "scenes": scenes}}))
 
+    def named(parts):
+        main([str(config), str(tmp_path / "r.json"), "--dry-run", "--scenes", parts])
+        told = capsys.readouterr().out.splitlines()
+        return [line.split(": ")[0] for line in told if ": timelyfl: timelyfl;" in line]
 
-def test_figures_of_a_metric_that_falls_show_the_part_with_the_targets(tmp_path, monkeypatch):
-    from matplotlib import pyplot
-    from paper_tables.figures import draw
-
-    drawn = []
-    monkeypatch.setattr(pyplot, "close", drawn.append)
-    table = made(**{"sweep": {}, "compare.targets": [400, 300]})
-    falls = {"times": [0.0, 10.0, 20.0], "values": [5000.0, 380.0, 290.0], "best": 290.0, "sign": -1}
-    runs = kept(table, {"timelyfl": {0: entry() | falls}})
-    assert [path.suffix for path in draw(table, runs, tmp_path)] == [".png", ".svg"]
-    (axis, *_) = drawn[0].axes
-    assert axis.get_ylim() == (pytest.approx(0.95 * 290), 800)
-
-
-def test_a_comma_of_a_scenes_name_does_not_part_it():
-    from papers import scene_parts
-
-    assert scene_parts("m 5, speed exp,vgg11") == ["m 5, speed exp", "vgg11"]
+    assert named("m 5, speed a") == ["m 5, speed a"]
+    assert named("m 5, speed a,speed b") == ["m 5, speed a", "m 5, speed b", "m 6, speed b"]
 
 
 def test_results_are_kept_shown_and_not_made_again(tmp_path, capsys):

@@ -52,9 +52,8 @@ MEET = "profiles are due"
 BEATS = "beats"
 """The model that beats move under an adaptive optimiser."""
 SLOW_LINKS, QUICK_LINKS = 2.0, 1.0
-"""Batches that the median client could train in the time of its transfers: above the first clients
-wait for beats at which they have done more, until it is below the second (decision 69), and updates
-count by their age."""
+"""Batches that the median client could train in the time of its transfers: links are slow when it is
+above the first, until it is below the second (decisions 69 and 70)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class Cadence(Policy[CadenceSettings]):
         self._due: float | None = None
         self._beat_s: float | None = None
         self._slow_links = False
-        """Transfers of the median client take so long that clients wait for later beats."""
+        """Clients wait for beats at which they have done more, and updates count by their age."""
         self._next_at = 0.0
         self._draws = 0
         self._slot = BEATS if context.adaptive else GLOBAL

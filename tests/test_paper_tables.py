@@ -382,3 +382,55 @@ def test_means_of_runs_leave_out_what_a_run_does_not_have():
     shown = {"depth": lambda run: f"{run['depth']:.1f}" if "depth" in run else ""}
     lines = list(per_run({"a": {"x": {}}, "b": {"x": {}}}, runs, shown))
     assert lines[2:] == ["| a, x | 1.0 | 2 |", "| b, x |  | 1 |"]
+
+
+def test_the_longest_runs_go_first_and_those_that_would_be_killed_last():
+    from run_workers import RunOrder
+
+    from runs import in_turn
+
+    orders = [RunOrder(key, 0, {}) for key in ("short", "unknown", "endless", "long", "hopeless")]
+    expected = {("short", 0): 5.0, ("long", 0): 60.0, ("hopeless", 0): 70.0, ("endless", 0): 900.0}
+    found = [order.key for order in in_turn(orders, expected, 60.0)]
+    assert found == ["unknown", "long", "short", "hopeless", "endless"]
+    assert in_turn(orders, {}, 60.0) == orders
+
+
+def test_a_run_is_expected_to_take_as_long_as_its_fleet_trains(tmp_path, capsys):
+    from paper_tables.expected import read_expected
+    from papers import main
+
+    from fedpace import ConfigError, simulate
+    from runs import Study
+
+    fleet = {"kind": "distribution", "compute_s": {"kind": "exponential", "mean": 2.0}}
+    small = {**TINY, "sweep": {}, "fleet": fleet, "policies": {"sync": {}, "fedbuff": {}}}
+    small["paper"] = {"reference": "sync", "ours": "fedbuff"}
+    config, results, plan = (tmp_path / name for name in ("tiny.toml", "r.json", "plan.json"))
+    config.write_text(toml_text(small))
+    study = Study(results, "tiny")
+    study.runs["fedbuff"] = {"0": entry(end_s=500.0, samples=4000, seconds=20.0)}
+    study.write()
+    main([str(config), str(results), "--expect", str(plan), "--jobs", "1"])
+    assert "1 runs, " in capsys.readouterr().out  # sync has none that it could be told by
+    table = read(config)
+    ((key, seconds),) = read_expected(plan, table).items()
+    assert key == ("fedbuff", 1)
+    trained = simulate(
+        {"clients": 6, "task": {"kind": "timing"}, "fleet": fleet, "policy": "fedbuff", "seed": 1}
+        | {"stop": {"hours": 0.1}},
+        progress=False,
+    ).summary
+    pace = sum(trained.samples.values()) / trained.end_s
+    assert seconds == pytest.approx(pace * 500 * 20 / 4000, abs=0.06)
+    with pytest.raises(ConfigError, match=r"holds no expected seconds .*; write it by --expect"):
+        read_expected(results, table)
+    plan.write_text(plan.read_text().replace('"tiny"', '"huge"'))
+    with pytest.raises(ConfigError, match=r"is of table huge, not of tiny; write it by --expect"):
+        main([str(config), str(results), "--expected", str(plan)])
+
+
+def read(config):
+    from paper_tables.table import read_table
+
+    return read_table(str(config))

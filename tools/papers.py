@@ -10,7 +10,8 @@ chosen by the config's grid on seeds that the table does not use, and the chosen
 (paper_tables/schedule.py). What RESULTS.json holds is not run again: after a stop the same command goes
 on, here or on another machine. `--dry-run` tells what is left and how much training that is; `--again`
 forgets results of some policies, after a change of their code; `--write` puts the table into a page,
-between its two markers.
+between its two markers. `--expect FILE` writes how long each run will take, on any machine, and
+`--expected FILE` begins the longest first, and none that would be killed while others are left.
 """
 
 import re
@@ -41,6 +42,8 @@ def main(given_arguments: list[str] | None = None) -> None:
     arguments.add_argument("--show", action="store_true", help="run nothing, print what is there")
     arguments.add_argument("--dry-run", action="store_true", help="tell what is left")
     arguments.add_argument("--rate", type=float, help="with --dry-run: samples a second")
+    arguments.add_argument("--expect", type=Path, metavar="FILE", help="write how long runs will take")
+    arguments.add_argument("--expected", type=Path, metavar="FILE", help="go by what --expect wrote")
     arguments.add_argument("--write", type=Path, metavar="PAGE", help="put what is there into a page")
     arguments.add_argument("--check", action="store_true", help="with --write: only compare with it")
     arguments.add_argument("--figures", type=Path, metavar="FOLDER", help="draw what is there")
@@ -67,6 +70,18 @@ def main(given_arguments: list[str] | None = None) -> None:
         lines = [*progress(table, study.runs, policies, seeds, places)]
         print("\n".join([*lines, *estimate(table, study, wanted(), policies, places, given.rate)]))
         return
+    if given.expect:
+        from paper_tables.expected import expect, write_expected
+
+        found = expect(study, wanted(), given.jobs or 2)
+        write_expected(given.expect, table, found)
+        print(f"{len(found)} runs, {sum(found.values()):,.0f} seconds of processes")
+        return
+    expected = None
+    if given.expected:
+        from paper_tables.expected import read_expected
+
+        expected = read_expected(given.expected, table)
     if given.figures:
         from paper_tables.figures import draw
 
@@ -84,7 +99,8 @@ def main(given_arguments: list[str] | None = None) -> None:
         check_executor("processes", given.device)
         jobs = jobs_at_once(given.jobs, given.device, 1000)
         extract = partial(entry_of, metric=table.config.compare.metric)
-        study.carry_out_wanted(wanted, extract, jobs, given.device, given.minutes, given.within)
+        limits = given.minutes, given.within
+        study.carry_out_wanted(wanted, extract, jobs, given.device, *limits, expected)
         print("\n".join([*progress(table, study.runs, policies, seeds, places), ""]))
     from paper_tables.show import show
 

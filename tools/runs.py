@@ -24,6 +24,8 @@ MOST_FAILURES = 4
 """Runs after which a study ends where none has come to its end: all others would fail alike."""
 Wanted = Callable[[], Iterable[RunOrder]]
 """Runs that are wanted, by what is there now; the first goes first."""
+Expected = Mapping[tuple[str, int], float]
+"""Seconds that runs will take, by their key and seed."""
 
 
 def parser(description: str, table: bool = False) -> argparse.ArgumentParser:
@@ -88,11 +90,13 @@ class Study:
         device: str,
         minutes: float,
         within: float = 1e9,
+        expected: Expected | None = None,
     ) -> None:
         """Run what is wanted and not there, in its order, and save after each.
 
         wanted: is asked again after each run, since what is wanted next may depend on what came out.
-        minutes: no run begins after so many; within: minutes after which those under way are killed.
+        minutes: no run begins after so many; within: minutes after which those under way are killed;
+        expected: changes the order as `in_turn` does.
         """
         began, failed, count = time.monotonic(), set[tuple[str, int]](), 0
         if next(self.missing(wanted()), None) is None:
@@ -103,7 +107,8 @@ class Study:
                 spent = (time.monotonic() - began) / 60
                 busy = {(order.key, order.seed) for order in workers.under_way} | failed
                 if spent < min(minutes, within) and workers.free:
-                    for order in self.missing(wanted()):
+                    left_s = (within - spent) * 60
+                    for order in self.missing(in_turn(wanted(), expected or {}, left_s)):
                         if (order.key, order.seed) not in busy:
                             workers.begin(order, self.limit(order))
                             busy.add((order.key, order.seed))
@@ -177,6 +182,21 @@ class Study:
             for seed, run in by_seed.items():
                 if "error" in run:
                     yield f"{key}, seed {seed}: {run['error']}"
+
+
+def in_turn(orders: Iterable[RunOrder], expected: Expected, left_s: float) -> list[RunOrder]:
+    """Runs that nothing is expected of, then the longest first, and last those that take too long.
+
+    Of these the shortest goes first: some end sooner than expected.
+    """
+
+    def turn(order: RunOrder) -> tuple[int, float]:
+        seconds = expected.get((order.key, order.seed))
+        if seconds is None:
+            return 0, 0.0
+        return (1, -seconds) if seconds <= left_s else (2, seconds)
+
+    return sorted(orders, key=turn)
 
 
 def accuracies(rows: Rows, runs: Runs) -> Iterator[str]:

@@ -1,0 +1,87 @@
+"""How long each run that is left will take, so that the longest begin first and none begins in vain.
+
+What a fleet trains in a virtual second is measured by a timing-only run of its first minutes: where
+speeds are far apart it differs tenfold between seeds. How many virtual seconds a run has, and how many
+samples a second a process trains, is what the same setting had on other seeds.
+"""
+
+import json
+import warnings
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import mean
+
+from run_workers import RunOrder, Settings
+
+from fedpace import ConfigError, simulate
+from fedpace.core.errors import NothingHappened
+from fedpace.core.host import write_whole
+from paper_tables.table import PaperTable
+from runs import Expected, Runs, Study
+
+WATCHED_H = 0.1
+"""Virtual hours of a timing-only run."""
+
+
+def expect(study: Study, wanted: Iterable[RunOrder], jobs: int) -> Expected:
+    """Seconds of each run that is left and whose setting has run on another seed."""
+    left = [order for order in study.missing(wanted) if _known(order, study.runs)]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as processes:
+        paces = processes.map(pace, [order.config for order in left])
+        found = zip(left, paces, strict=True)
+        return {(one.key, one.seed): _seconds(_known(one, study.runs), rate) for one, rate in found}
+
+
+def pace(config: Settings) -> float | None:
+    """Samples that a run's clients train in a virtual second; None where that cannot be counted."""
+    policies = {
+        name: {key: value for key, value in given.items() if key != "stop"}
+        for name, given in config.get("policies", {}).items()
+    }
+    watched = config | {"policies": policies, "stop": {"hours": WATCHED_H}, "timing_only": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NothingHappened)
+        try:
+            summary = simulate(watched, progress=False).summary
+        except ConfigError:  # a policy that looks at updates or accuracy
+            return None
+    samples = sum(summary.samples.values())
+    return samples / summary.end_s if samples else None
+
+
+def _known(order: RunOrder, runs: Runs) -> list[Settings]:
+    """Runs of the same setting on other seeds."""
+    found = runs.get(order.key, {}).items()
+    return [run for seed, run in found if run.get("samples") and int(seed) != order.seed]
+
+
+def _seconds(known: Sequence[Settings], rate: float | None) -> float:
+    spent = mean(run["seconds"] for run in known)
+    if rate is None:
+        return spent
+    samples = mean(run["samples"] for run in known)
+    return rate * mean(run["end_s"] for run in known) * spent / samples
+
+
+def write_expected(path: Path, table: PaperTable, seconds: Expected) -> None:
+    """Write what `read_expected` reads."""
+    rows = [[key, seed, round(spent, 1)] for (key, seed), spent in seconds.items()]
+    rows.sort(key=lambda row: -row[2])
+    lines = ",\n".join(map(json.dumps, rows))
+    write_whole(path, f'{{"table": {json.dumps(table.name)}, "seconds": [\n{lines}\n]}}\n')
+
+
+def read_expected(path: Path, table: PaperTable) -> Expected:
+    """What was expected of a table's runs; ConfigError where the file is of another one, or none."""
+    try:
+        found: Settings = json.loads(path.read_text())
+        rows = {(str(key), int(seed)): float(spent) for key, seed, spent in found["seconds"]}
+        name = found["table"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"{path} holds no expected seconds ({error!r})"
+        raise ConfigError(f"{reason}; write it by --expect") from None
+    if name != table.name:
+        raise ConfigError(f"{path} is of table {name}, not of {table.name}; write it by --expect")
+    return rows

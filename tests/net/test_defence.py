@@ -80,20 +80,32 @@ def test_who_sends_what_is_no_message_is_shut_out_and_the_log_says_so_once(feder
 @sizes("delay_s", 0.2, 0.5)
 def test_timelyfl_keeps_its_participants_on_a_line_with_delay(tmp_path, delay_s):
     config = settings("timelyfl", 4, 3, QUICK | {"slack": 0.1}, k=4)
+    over_a_line(config, tmp_path, delay_s)
+    rounds = [one for one in read(tmp_path / "out" / "journal.jsonl")[1] if isinstance(one, Aggregate)]
+    assert [len(one.tasks) for one in rounds] == [4, 4, 4]
+
+
+def test_a_line_that_takes_longer_than_four_beats_is_no_broken_one(tmp_path, caplog):
+    over_a_line(settings("timelyfl", 4, 1, QUICK | {"slack": 0.1}, k=4), tmp_path, 0.5)
+    assert "no connection" not in caplog.text
+
+
+def over_a_line(config, tmp_path, delay_s):
+    """A run of four clients who are `delay_s` away from the server."""
     with ExitStack() as stack:
         site = stack.enter_context(serving(config, tmp_path / "out"))
         line = stack.enter_context(Proxy(site.port, delay_s))
 
         async def take_part() -> None:
             clients = [
-                Client(line.address, f"client-{one}", Sleeper(delay_s * (1 + 0.1 * one))).take_part()
+                Client(
+                    line.address, f"client-{one}", Sleeper(delay_s * (1 + 0.1 * one)), patience_s=60.0
+                )
                 for one in range(4)
             ]
-            await asyncio.gather(*clients)
+            await asyncio.gather(*(one.take_part() for one in clients))
 
         thread = threading.Thread(target=lambda: asyncio.run(take_part()))
         thread.start()
         site.ended(120)
         thread.join(60)
-    rounds = [one for one in read(tmp_path / "out" / "journal.jsonl")[1] if isinstance(one, Aggregate)]
-    assert [len(one.tasks) for one in rounds] == [4, 4, 4]

@@ -41,7 +41,9 @@ _KEEPALIVE = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    # How long connecting may take at the least: on a slow line it takes seconds, with TLS three times
+    # there and back. Who is refused tries again after the initial backoff as before.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )
 
@@ -161,7 +163,9 @@ class Client:
             ready.add_done_callback(lambda done: call.cancel() if _gave_up(done) else None)
             helpers += [asyncio.create_task(self._beat(say, welcome.beat_s)), ready]
             helpers.append(asyncio.create_task(self._renew_keys(call.cancel)))
-            async for message in _messages(call, 4 * welcome.beat_s):
+            # An answer to a beat is on its way for as long as the welcome was.
+            answer_s = self._clock() - self._connected_at
+            async for message in _messages(call, 4 * welcome.beat_s + answer_s):
                 self._hear(message)
                 if self.over is not None:
                     return

@@ -30,8 +30,12 @@ def expect(study: Study, wanted: Iterable[RunOrder], jobs: int) -> Expected:
     left = [order for order in study.missing(wanted) if _known(order, study.runs)]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as processes:
         paces = processes.map(pace, [order.config for order in left])
-        found = zip(left, paces, strict=True)
-        return {(one.key, one.seed): _seconds(_known(one, study.runs), rate) for one, rate in found}
+        found: dict[tuple[str, int], float] = {}
+        for order, rate in zip(left, paces, strict=True):
+            found[order.key, order.seed] = _seconds(_known(order, study.runs), rate)
+            if len(found) % 50 == 0:
+                print(f"{len(found)} of {len(left)} runs", flush=True)
+    return found
 
 
 def pace(config: Settings) -> float | None:

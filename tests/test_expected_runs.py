@@ -1,0 +1,79 @@
+"""In which order runs of a table begin whose lengths are expected, and what is expected of them."""
+
+import pytest
+
+from tests.test_paper_tables import TINY, FailingWorkers, entry, toml_text, tools
+
+__all__ = ["tools"]  # a fixture
+
+
+def test_a_table_begins_with_the_longest_of_its_runs(tmp_path, monkeypatch):
+    from paper_tables.expected import write_expected
+    from paper_tables.table import read_table
+    from papers import main
+
+    import runs
+
+    begun = []
+
+    class Workers(FailingWorkers):
+        def begin(self, order, limit):
+            begun.append((order.key, order.seed))
+            super().begin(order, limit)
+
+    monkeypatch.setattr(runs, "RunWorkers", Workers)
+    config, plan = tmp_path / "tiny.toml", tmp_path / "plan.json"
+    config.write_text(toml_text({**TINY, "sweep": {}}))
+    seconds = {("timelyfl", 0): 5.0, ("fedbuff", 0): 70.0, ("timelyfl", 1): 50.0, ("fedbuff", 1): 9.0}
+    write_expected(plan, read_table(str(config)), seconds)
+    command = [str(config), str(tmp_path / "r.json"), "--expected", str(plan), "--jobs", "1"]
+    with pytest.raises(SystemExit, match="the first 4 runs have all failed"):
+        main([*command, "--within", "1"])
+    assert begun == [("timelyfl", 1), ("fedbuff", 1), ("timelyfl", 0), ("fedbuff", 0)]
+
+
+def test_the_longest_runs_go_first_and_those_that_would_be_killed_last():
+    from run_workers import RunOrder
+
+    from runs import in_turn
+
+    orders = [RunOrder(key, 0, {}) for key in ("short", "unknown", "endless", "long", "hopeless")]
+    expected = {("short", 0): 5.0, ("long", 0): 60.0, ("hopeless", 0): 70.0, ("endless", 0): 900.0}
+    found = [order.key for order in in_turn(orders, expected, 60.0)]
+    assert found == ["unknown", "long", "short", "hopeless", "endless"]
+    assert in_turn(orders, {}, 60.0) == orders
+
+
+def test_a_run_is_expected_to_take_as_long_as_its_fleet_trains(tmp_path, capsys):
+    from paper_tables.expected import read_expected
+    from paper_tables.table import read_table
+    from papers import main
+
+    from fedpace import ConfigError, simulate
+    from runs import Study
+
+    fleet = {"kind": "distribution", "compute_s": {"kind": "exponential", "mean": 2.0}}
+    small = {**TINY, "sweep": {}, "fleet": fleet, "policies": {"sync": {}, "fedbuff": {}}}
+    small["paper"] = {"reference": "sync", "ours": "fedbuff"}
+    config, results, plan = (tmp_path / name for name in ("tiny.toml", "r.json", "plan.json"))
+    config.write_text(toml_text(small))
+    study = Study(results, "tiny")
+    study.runs["fedbuff"] = {"0": entry(end_s=500.0, samples=4000, seconds=20.0)}
+    study.write()
+    main([str(config), str(results), "--expect", str(plan), "--jobs", "1"])
+    assert "1 runs, " in capsys.readouterr().out  # sync has none that it could be told by
+    table = read_table(str(config))
+    ((key, seconds),) = read_expected(plan, table).items()
+    assert key == ("fedbuff", 1)
+    trained = simulate(
+        {"clients": 6, "task": {"kind": "timing"}, "fleet": fleet, "policy": "fedbuff", "seed": 1}
+        | {"stop": {"hours": 0.1}},
+        progress=False,
+    ).summary
+    pace = sum(trained.samples.values()) / trained.end_s
+    assert seconds == pytest.approx(pace * 500 * 20 / 4000, abs=0.06)
+    with pytest.raises(ConfigError, match=r"holds no expected seconds .*; write it by --expect"):
+        read_expected(results, table)
+    plan.write_text(plan.read_text().replace('"tiny"', '"huge"'))
+    with pytest.raises(ConfigError, match=r"is of table huge, not of tiny; write it by --expect"):
+        main([str(config), str(results), "--expected", str(plan)])

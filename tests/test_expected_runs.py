@@ -77,3 +77,18 @@ def test_a_run_is_expected_to_take_as_long_as_its_fleet_trains(tmp_path, capsys)
     plan.write_text(plan.read_text().replace('"tiny"', '"huge"'))
     with pytest.raises(ConfigError, match=r"is of table huge, not of tiny; write it by --expect"):
         main([str(config), str(results), "--expected", str(plan)])
+
+
+def test_the_pace_of_a_run_whose_data_is_missing_is_an_error(tmp_path, monkeypatch):
+    """And not unknown, as it is for a policy that looks at updates: a timing-only run has none."""
+    from paper_tables.expected import pace
+
+    from fedpace import ConfigError
+
+    monkeypatch.setenv("FEDPACE_DATA", str(tmp_path))
+    given = {"clients": 4, "task": {"kind": "mnist"}, "stop": {"hours": 0.1}}
+    with pytest.raises(ConfigError, match="mnist"):
+        pace(given | {"policy": "fedbuff"})
+    timing = given | {"task": {"kind": "timing"}}
+    assert pace(timing | {"policy": "fedbuff"}) > 0
+    assert pace(timing | {"policy": "dynamite"}) is None

@@ -18,6 +18,8 @@ from run_workers import RunOrder, Settings
 from fedpace import ConfigError, simulate
 from fedpace.core.errors import NothingHappened
 from fedpace.core.host import write_whole
+from fedpace.runs.assembly import check_timing
+from fedpace.runs.config import load_plan
 from paper_tables.table import PaperTable
 from runs import Expected, Runs, Study
 
@@ -45,12 +47,14 @@ def pace(config: Settings) -> float | None:
         for name, given in config.get("policies", {}).items()
     }
     watched = config | {"policies": policies, "stop": {"hours": WATCHED_H}, "timing_only": True}
+    loaded, plan = load_plan(watched, None)
+    try:
+        check_timing(plan)
+    except ConfigError:  # a policy that looks at updates or accuracy
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NothingHappened)
-        try:
-            summary = simulate(watched, progress=False).summary
-        except ConfigError:  # a policy that looks at updates or accuracy
-            return None
+        summary = simulate(loaded, progress=False).summary
     samples = sum(summary.samples.values())
     return samples / summary.end_s if samples else None
 

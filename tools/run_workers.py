@@ -5,6 +5,8 @@ They stay: imports, data and kernels are there from the second run on. They shar
 """
 
 import gc
+import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +15,10 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, Self
+
+from partial_runs import PartialRun
 
 from fedpace.core.errors import StopRun
 from fedpace.core.facts import Evaluated
@@ -24,6 +29,7 @@ from fedpace.runs.assembly import BuiltTasks
 from fedpace.runs.comparison.gpu_sharing import share_gpu
 from fedpace.runs.progress.hooks import Hooks
 from fedpace.runs.simulate import simulate_run
+from fedpace.runs.stopping import StoppedBySignal
 
 Settings = dict[str, Any]
 Extract = Callable[[Summary], Settings]
@@ -52,6 +58,13 @@ class RunOrder:
     metric: str | None = None
     revision: int = 0
 
+    def partial(self, under_way: Path | None) -> PartialRun | None:
+        """What there is of the run in its folder, among those of the runs that are under way."""
+        if under_way is None:
+            return None
+        known = {"key": self.key, "seed": self.seed, "revision": self.revision, "config": self.config}
+        return PartialRun(under_way / sum_of(known))
+
 
 @dataclass
 class RunWorker:
@@ -66,11 +79,15 @@ class RunWorker:
 
 @dataclass
 class RunWorkers:
-    """Processes for runs; inside `with`. A process that dies takes one run along, and is replaced."""
+    """Processes for runs; inside `with`. A process that dies takes one run along, and is replaced.
+
+    partial: a folder for what there is of the runs under way; where it is None, killed ones are lost.
+    """
 
     count: int
     device: str
     extract: Extract
+    partial: Path | None = None
     _workers: list[RunWorker] = field(default_factory=list)
     _number: int = 0
 
@@ -84,9 +101,11 @@ class RunWorkers:
         for worker in self._workers:
             if worker.order is None and worker.process.is_alive():
                 worker.connection.send(None)
+            elif worker.process.is_alive():
+                worker.process.terminate()  # all at once: those in folders save where they are
         for worker in self._workers:
-            if worker.order is None:
-                worker.process.join(5)
+            if worker.order is None or self.partial is not None:
+                worker.process.join(5 if worker.order is None else 20)
             _end(worker)
         self._sharing.__exit__(None, None, None)
 
@@ -126,10 +145,14 @@ class RunWorkers:
                 worker.process.join(5)
                 found = {"error": f"its process ended with {worker.process.exitcode}"}
             worker.order = None
+            partial = order.partial(self.partial)
             if "error" in found:  # a GPU's context may be broken for good, and with it all that follow
                 _end(worker)
                 self._workers[self._workers.index(worker)] = self._start()
+            spent += found.pop("spent_s", 0.0)
             yield order, found | {"seconds": round(spent, 1)}
+            if partial is not None and "error" not in found:
+                partial.delete()  # its result has been kept meanwhile
 
     def _start(self) -> RunWorker:
         spawn = get_context("spawn")
@@ -137,7 +160,7 @@ class RunWorkers:
         env = dict(self._share.env)
         if self.device == "cpu" and self.count > 1:
             env["OMP_NUM_THREADS"] = "1"  # each has a core; read when torch is imported
-        given = (there, env, self._share.room, self.device, self.extract)
+        given = (there, env, self._share.room, self.device, self.extract, self.partial)
         process = spawn.Process(target=_work, args=given, daemon=True)
         process.start()
         there.close()
@@ -155,11 +178,21 @@ def _end(worker: RunWorker) -> None:
     worker.connection.close()
 
 
+def sum_of(config: Settings) -> str:
+    """A sum of a config, by which its results are known again."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
 # What follows runs in the processes.
 
 
 def _work(
-    parent: Connection, env: dict[str, str], room: int | None, device: str, extract: Extract
+    parent: Connection,
+    env: dict[str, str],
+    room: int | None,
+    device: str,
+    extract: Extract,
+    under_way: Path | None,
 ) -> None:
     os.environ.update(env)
     end_with_parent()
@@ -177,8 +210,15 @@ def _work(
         try:
             hooks = Hooks(on_evaluate=_Race(parent, number, order, limit).test) if order.race else None
             config = configs.load(order.config)
-            result = simulate_run(config, device=device, room=room, tasks=tasks, hooks=hooks)
-            found = extract(result.summary) | {"machine": machine}
+            given: Settings = {"device": device, "room": room, "tasks": tasks, "hooks": hooks}
+            partial = order.partial(under_way)
+            if partial is None:
+                found = extract(simulate_run(config, **given).summary)
+            else:
+                found = extract(partial.carry_out(config, **given)) | {"spent_s": partial.spent_s}
+            found |= {"machine": machine}
+        except StoppedBySignal:  # its folder has where it stands
+            return
         except Exception as error:  # kept with the results, so that the other runs go on
             found = {"error": f"{type(error).__name__}: {error}"}
         parent.send(found)

@@ -4,7 +4,6 @@ What is there is not run again, unless it failed, or its config was another one.
 """
 
 import argparse
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from run_workers import Extract, RunOrder, RunWorkers, Settings
+from run_workers import Extract, RunOrder, RunWorkers, Settings, sum_of
 
 from fedpace.core.host import write_whole
 
@@ -91,18 +90,20 @@ class Study:
         minutes: float,
         within: float = 1e9,
         expected: Expected | None = None,
+        partial: Path | None = None,
     ) -> None:
         """Run what is wanted and not there, in its order, and save after each.
 
         wanted: is asked again after each run, since what is wanted next may depend on what came out.
         minutes: no run begins after so many; within: minutes after which those under way are killed;
-        expected: changes the order as `in_turn` does.
+        expected: changes the order as `in_turn` does; partial: a folder for what there is of those
+        under way, which go on from there after a stop.
         """
         began, failed, count = time.monotonic(), set[tuple[str, int]](), 0
         if next(self.missing(wanted()), None) is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with RunWorkers(jobs, device, extract) as workers:
+        with RunWorkers(jobs, device, extract, partial) as workers:
             while True:
                 spent = (time.monotonic() - began) / 60
                 busy = {(order.key, order.seed) for order in workers.under_way} | failed
@@ -251,11 +252,6 @@ def reached(run: Settings, target: float) -> float | None:
     """Seconds to the first test that is as good as a target; None for never."""
     track, sign = zip(run.get("times", ()), run.get("values", ()), strict=True), run.get("sign", 1)
     return next((at for at, value in track if sign * value >= sign * target), None)
-
-
-def sum_of(config: Settings) -> str:
-    """A sum of a config, by which its results are known again."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def stands(run: Settings | None, order: RunOrder) -> bool:

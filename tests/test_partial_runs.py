@@ -1,0 +1,77 @@
+"""Runs of a table that are stopped half way, and gone on with."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from tests.test_paper_tables import tools
+
+__all__ = ["tools"]  # a fixture
+
+
+def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path, monkeypatch, small):
+    import partial_runs
+    from partial_runs import PartialRun
+
+    from fedpace.remote.reports import RunStopped
+    from fedpace.runs import stopping
+    from fedpace.runs.config import load
+    from fedpace.runs.folder import RunFolder
+    from fedpace.runs.progress.hooks import Hooks
+    from fedpace.runs.resume import Snapshot
+    from fedpace.runs.simulate import simulate_run
+
+    monkeypatch.setattr(partial_runs, "NOTED_EVERY_S", 0.0)
+    monkeypatch.setattr(stopping, "_ASK_EVERY_S", 0.0)
+    folder, config = tmp_path / "run", load(small | {"stop": {"rounds": 12}})
+    tested, stop = [], threading.Event()
+
+    def note(fact):
+        tested.append(fact.version)
+        if fact.version == 4:
+            stop.set()
+
+    with pytest.raises(RunStopped):
+        PartialRun(folder).carry_out(config, stop=stop, hooks=Hooks(on_evaluate=note))
+    assert 4 <= tested[-1] < 12
+    rest = PartialRun(folder)
+    assert rest.spent_s > 0
+    assert Snapshot.find(RunFolder(folder).snapshot) is not None
+    summary = rest.carry_out(config)
+    assert PartialRun(folder).spent_s > rest.spent_s
+    whole = simulate_run(config).summary
+    assert (summary.end_s, summary.samples) == (whole.end_s, whole.samples)
+    assert summary.values == whole.values
+    rest.delete()
+    assert not folder.exists()
+
+
+def test_a_run_of_another_order_does_not_go_on(tmp_path):
+    from run_workers import RunOrder
+
+    order = RunOrder("fedbuff", 0, {"clients": 4})
+    others = ({"seed": 1}, {"key": "sync"}, {"revision": 1}, {"config": {"clients": 5}})
+    folders = {replace(order, **change).partial(tmp_path).folder for change in ({}, *others)}
+    assert len(folders) == 5
+    assert order.partial(tmp_path).folder in folders
+    assert order.partial(None) is None
+
+
+def test_what_is_left_of_a_run_is_deleted_when_it_is_over(tmp_path, small):
+    from run_workers import RunOrder, RunWorkers
+
+    order = RunOrder("timelyfl", 0, small | {"stop": {"rounds": 3}})
+    with RunWorkers(1, "cpu", rounds_of, tmp_path) as workers:
+        workers.begin(order, None)
+        while not (found := list(workers.ended(10))):
+            assert workers.under_way == [order]
+    ((done, result),) = found
+    assert done == order
+    assert result["rounds"] == 3
+    assert result["seconds"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def rounds_of(summary):
+    return {"rounds": summary.rounds}

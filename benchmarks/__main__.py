@@ -20,6 +20,7 @@ NAMES = (
     "partial_training",
     "stopped_backward",
     "overhead",
+    "evaluation",
     "stacked",
     "architectures",
     "net",

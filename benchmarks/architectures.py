@@ -55,11 +55,18 @@ def depthwise(channels: int, clients: int, samples: int) -> Any:
 
 def images(model: str, clients: int, samples: int, off_kinks: bool = False) -> Any:
     """A model for 32x32 images. off_kinks: see `_off_kinks`."""
+    return image_task(model, (3, 32, 32), clients, samples, off_kinks)
+
+
+def image_task(
+    model: str, shape: tuple[int, int, int], clients: int, samples: int, off_kinks: bool = False
+) -> Any:
+    """A model for images of a shape: channels, height, width."""
     from fedpace.learn.tasks.models import build_model
 
-    build = partial(build_model, model, 3, 10, (32, 32))
+    build = partial(build_model, model, shape[0], 10, shape[1:])
     build = partial(_off_kinks, build) if off_kinks else build
-    return _numbers(build, clients, samples, (3, 32, 32), 10)
+    return _numbers(build, clients, samples, shape, 10)
 
 
 def encoder(width: int, length: int, clients: int, samples: int) -> Any:

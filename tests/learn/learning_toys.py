@@ -5,6 +5,7 @@ import os
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpace.learn.tasks.task import Task
 
@@ -142,3 +143,15 @@ def task(model=plain, clients=(13, 21, 6), test: int = 30) -> Task:
 def names(layout):
     """Names of the layers, input first."""
     return tuple(layer.name for layer in layout.layers)
+
+
+class CountedCalls(TorchDispatchMode):
+    """A mode that counts the calls of one of torch's operators."""
+
+    def __init__(self, operator):
+        super().__init__()
+        self.operator, self.count = operator, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is self.operator
+        return func(*args, **(kwargs or {}))

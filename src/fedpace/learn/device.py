@@ -12,7 +12,7 @@ those of worker processes come back over the CPU.
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -151,3 +151,10 @@ def place(model: nn.Module, device: torch.device) -> nn.Module:
 def upload(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on `device`, itself if it is there already; work queued on a GPU is not waited for."""
     return tensor.to(device, non_blocking=True)
+
+
+def download(numbers: Sequence[Tensor | float]) -> list[float]:
+    """Numbers as floats, each of them alone or in a tensor; a GPU is waited for once, not for each."""
+    tensors = [one.detach().reshape(()).double() for one in numbers if isinstance(one, Tensor)]
+    read = iter(torch.stack(tensors).tolist() if tensors else ())
+    return [next(read) if isinstance(one, Tensor) else float(one) for one in numbers]

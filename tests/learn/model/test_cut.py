@@ -4,14 +4,22 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpace.core.errors import PolicyError
 from fedpace.learn.model.cut import Cut
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.train.profile import profile
-from tests.learn.learning_toys import Recurrent, SharedDropout, Swapped, Tied, names, normed, plain
+from tests.learn.learning_toys import (
+    CountedCalls,
+    Recurrent,
+    SharedDropout,
+    Swapped,
+    Tied,
+    names,
+    normed,
+    plain,
+)
 from tests.sizes import sizes
 
 ROWS = torch.randn(6, 4)
@@ -199,18 +207,6 @@ def test_a_depth_beyond_the_model_is_refused():
         Cut(Layout.trace(model, ROWS).bind(model), 5)
 
 
-class Places(TorchDispatchMode):
-    """Counts max-pools that note where their maxima are."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func is torch.ops.aten.max_pool2d_with_indices.default
-        return func(*args, **(kwargs or {}))
-
-
 def pools():
     """Four layers with a max-pool behind each but the last, images channel by channel."""
     blocks = [(nn.Conv2d(c, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()) for c in (2, 4, 4)]
@@ -221,11 +217,12 @@ def pools():
 def test_only_pools_behind_the_cut_note_where_maxima_are(depth, places):
     model, images = pools(), torch.randn(6, 2, 8, 8)
     bound = Layout.trace(model, images).bind(model)
-    with Places() as seen, Cut(bound, depth):
+    places_noted = torch.ops.aten.max_pool2d_with_indices.default
+    with CountedCalls(places_noted) as seen, Cut(bound, depth):
         model(images)
-    with Places() as usual, Cut(bound, depth, as_written=True):
+    with CountedCalls(places_noted) as usual, Cut(bound, depth, as_written=True):
         model(images)
-    with Places() as after:
+    with CountedCalls(places_noted) as after:
         model(images)
     assert (seen.count, usual.count, after.count) == (places, 3, 3)
 

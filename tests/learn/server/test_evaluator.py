@@ -8,11 +8,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedpace.core.errors import ConfigError
+from fedpace.learn.metrics.loss import TokenLoss
 from fedpace.learn.model.weights import Weights
-from fedpace.learn.server.evaluate import Evaluator
+from fedpace.learn.server.evaluate import Evaluator, samples_at_once
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.trainer import Trainer, TrainSettings
-from tests.learn.learning_toys import normed, task
+from tests.learn.learning_toys import CountedCalls, normed, task
 
 
 @pytest.fixture
@@ -73,3 +74,29 @@ def test_what_a_model_draws_and_does_not_save_is_the_same_wherever_it_is_made(tr
 
     one = Trainer(replace(trainer.task, model=Featured), TrainSettings(), 7)
     assert torch.equal(one.new_model().features, one.new_model().features)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "token_accuracy"])
+def test_no_number_is_read_batch_by_batch(metric):
+    inputs, targets = torch.randn(40, 5, 4), torch.randint(1, 4, (40, 5))
+    own = Task(lambda: nn.Linear(4, 4), (inputs, targets), (inputs, targets), metrics=metric)
+    own = replace(own, loss=TokenLoss(ignore=0))
+    layout = Trainer(own, TrainSettings(), 1).layout
+    weights = Trainer(own, TrainSettings(), 1).initial()
+    evaluator = Evaluator(own, layout, own.model(), batch_size=4)
+    with CountedCalls(torch.ops.aten.item.default) as read:
+        evaluator(weights)
+    assert read.count < 4
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "samples"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)), "cpu", 200),
+        (nn.LSTM(4, 3), "cpu", 200),
+        (nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU()), "cpu", 500),
+        (nn.Conv2d(1, 2, 3), "cuda", 500),
+    ],
+)
+def test_a_test_takes_smaller_batches_where_they_stay_in_caches(model, device, samples):
+    assert samples_at_once(model, torch.device(device)) == samples

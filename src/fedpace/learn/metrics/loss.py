@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 from fedpace.core.errors import ConfigError
+from fedpace.learn.device import download
 from fedpace.learn.metrics.shapes import class_scores, shape_of
 
 PADDING = -100
@@ -102,13 +103,13 @@ class LossTotal:
         self._weights.append(self._weigh(outputs, targets, size))
 
     def value(self) -> float:
-        weights = [float(weight) for weight in self._weights]
+        weights, means = download(self._weights), download(self._means)
         if not sum(weights) > 0:
             raise ConfigError(
                 "the loss counts nothing: it ignores every test target; check the padding"
             )
         loss = 0.0
-        for mean, weight in zip(self._means, weights, strict=True):
+        for mean, weight in zip(means, weights, strict=True):
             if weight > 0:  # a mean of nothing is no number
-                loss += float(mean) * weight
+                loss += mean * weight
         return loss / sum(weights)

@@ -16,6 +16,7 @@ from fedpace.learn.metrics.metric import Metric
 from fedpace.learn.metrics.totals import Total, make_total, row_scores, transformed
 from fedpace.learn.model.layers import Layout
 from fedpace.learn.model.weights import Weights
+from fedpace.learn.server.evaluate import samples_at_once
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.tree import call, count_rows
 
@@ -28,11 +29,20 @@ class ClientEvaluator:
     """
 
     def __init__(
-        self, task: Task, layout: Layout, model: nn.Module, batch_size: int = 500, device: str = "cpu"
+        self,
+        task: Task,
+        layout: Layout,
+        model: nn.Module,
+        batch_size: int | None = None,
+        device: str = "cpu",
     ) -> None:
-        """model: made as the trained one was; what it draws and does not save must be the same."""
-        self._task, self._batch_size = task, batch_size
+        """model: made as the trained one was; what it draws and does not save must be the same.
+
+        batch_size: None: what is quickest on the device.
+        """
+        self._task = task
         self._device = open_device(device)
+        self._batch_size = batch_size or samples_at_once(model, self._device)
         self._model = place(model.eval(), self._device)
         self._bound = layout.bind(self._model)
         own = task.client_tests

@@ -92,3 +92,21 @@ def test_the_pace_of_a_run_whose_data_is_missing_is_an_error(tmp_path, monkeypat
     timing = given | {"task": {"kind": "timing"}}
     assert pace(timing | {"policy": "fedbuff"}) > 0
     assert pace(timing | {"policy": "dynamite"}) is None
+
+
+def test_a_run_is_expected_to_be_as_much_longer_as_others_of_its_scene_on_its_seed():
+    from paper_tables.expected import seed_length
+    from run_workers import RunOrder
+
+    def ends(**by_seed):
+        return {seed.strip("s"): entry(end_s=end_s, samples=100) for seed, end_s in by_seed.items()}
+
+    runs = {
+        "m 5: fedbuff": ends(s0=10.0, s1=80.0),
+        "m 5: sync": ends(s0=20.0, s1=20.0, s2=5.0),
+        "m 10: sync": ends(s0=1.0, s1=1000.0),
+        "m 5: timelyfl": ends(s0=30.0),
+    }
+    order = RunOrder("m 5: timelyfl", 1, {})
+    assert seed_length(order, runs) == pytest.approx((1 * 8 * 2) ** (1 / 3))
+    assert seed_length(RunOrder("m 20: timelyfl", 1, {}), runs) == 1

@@ -1,8 +1,9 @@
 """How long each run that is left will take, so that the longest begin first and none begins in vain.
 
 What a fleet trains in a virtual second is measured by a timing-only run of its first minutes: where
-speeds are far apart it differs tenfold between seeds. How many virtual seconds a run has, and how many
-samples a second a process trains, is what the same setting had on other seeds.
+speeds are far apart it differs tenfold between seeds. How many samples a second a process trains is
+what the same setting had on other seeds, and how many virtual seconds a run has, too, times how much
+longer other settings of the scene ran on this seed than on others.
 """
 
 import json
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import mean
+from statistics import geometric_mean, mean
 
 from run_workers import RunOrder, Settings
 
@@ -34,7 +35,8 @@ def expect(study: Study, wanted: Iterable[RunOrder], jobs: int) -> Expected:
         paces = processes.map(pace, [order.config for order in left])
         found: dict[tuple[str, int], float] = {}
         for order, rate in zip(left, paces, strict=True):
-            found[order.key, order.seed] = _seconds(_known(order, study.runs), rate)
+            seconds = _seconds(_known(order, study.runs), rate)
+            found[order.key, order.seed] = seconds * seed_length(order, study.runs)
             if len(found) % 50 == 0:
                 print(f"{len(found)} of {len(left)} runs", flush=True)
     return found
@@ -59,10 +61,24 @@ def pace(config: Settings) -> float | None:
     return samples / summary.end_s if samples else None
 
 
+def seed_length(order: RunOrder, runs: Runs) -> float:
+    """How much longer runs of the order's scene are on its seed than on others; 1: nothing is known."""
+    scene = order.key.rpartition(": ")[0]
+    ratios = []
+    for key, by_seed in runs.items():
+        run, others = by_seed.get(str(order.seed)), _of_other_seeds(by_seed, order.seed)
+        if key.rpartition(": ")[0] == scene and run is not None and run.get("end_s") and others:
+            ratios.append(run["end_s"] / geometric_mean(one["end_s"] for one in others))
+    return geometric_mean([1.0, *ratios])  # of a few it says less
+
+
 def _known(order: RunOrder, runs: Runs) -> list[Settings]:
     """Runs of the same setting on other seeds."""
-    found = runs.get(order.key, {}).items()
-    return [run for seed, run in found if run.get("samples") and int(seed) != order.seed]
+    return _of_other_seeds(runs.get(order.key, {}), order.seed)
+
+
+def _of_other_seeds(by_seed: dict[str, Settings], seed: int) -> list[Settings]:
+    return [run for other, run in by_seed.items() if run.get("samples") and int(other) != seed]
 
 
 def _seconds(known: Sequence[Settings], rate: float | None) -> float:

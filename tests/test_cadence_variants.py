@@ -35,7 +35,7 @@ def journals(tmp_path_factory):
         key = form, optimiser, halvings, batches, compute
         if key not in known:
             use = f"paper_tables.cadence_variants:{form}" if form else "cadence"
-            policy = {"use": use, "halvings": halvings, "batches": batches}
+            policy = {"use": use, "halvings": halvings, "batches": batches, "few": 0}
             out = folder / "-".join(map(str, key))
             table = {"policy": "it", "policies": {"it": policy}, "server": {"optimiser": optimiser}}
             seconds = [compute * one for one in FLEET["compute_s"]]

@@ -177,9 +177,12 @@ def test_no_earlier_beat_has_time_for_enough_and_no_more_fits(batch_s, up_s, goa
     enough = max(goal / 2**halvings, 1 / whole)
     room = {beat: (beat - up_s) / batch_s for beat in range(1, 7)}
     able = [beat for beat, fits in room.items() if fits >= enough * (1 - 1e-12)]
-    assume(able and not any(math.isclose(fits, enough, rel_tol=1e-6) for fits in room.values()))
+    assume(not any(math.isclose(fits, enough, rel_tol=1e-6) for fits in room.values()))
+    if not able:
+        assert work is None or work.depth < MODEL.depth
+        return
     assert work is not None
-    assert (work.due, work.depth) == (able[0], 10)
+    assert (work.due, work.depth) == (able[0], MODEL.depth)
     fits = room[able[0]]
     if fits >= 1:
         assert work.size is None
@@ -264,10 +267,10 @@ def test_no_other_beat_has_more_done_for_its_time(batch_s, down_s, up_s, goals, 
     assert worth(found) == pytest.approx(max(map(worth, able)))
 
 
-def length(batch_s, transfer_s, k, goal=1, kept=1, halvings=3, whole=16, fixed=0.0):
+def length(batch_s, transfer_s, k, goal=1, kept=1, halvings=3, whole=16, fixed=0.0, **more):
     """The beat of clients with these times."""
     alike = (np.full(len(batch_s), value) for value in (goal, kept, whole, fixed))
-    return beat_length(np.array(batch_s), np.array(transfer_s), *alike, k, halvings)
+    return beat_length(np.array(batch_s), np.array(transfer_s), *alike, k, halvings, **more)
 
 
 def test_clients_of_like_speed_get_a_beat_that_all_of_them_fit():
@@ -324,3 +327,24 @@ def test_no_other_clients_time_keeps_clients_at_work_longer(
 def test_of_many_clients_the_slowest_are_tried_too():
     """All 200 are within 2%, and fill the slowest's time."""
     assert length(np.linspace(1.0, 1.02, 200), np.zeros(200), k=1) == pytest.approx(1.02)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 20.0), st.floats(0.0, 10.0)), min_size=1, max_size=9),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.floats(0.5, 8.0),
+)
+def test_beats_are_shortened_to_the_time_for_the_most_work_and_no_further(speeds, k, goal, most):
+    batch_s, transfer_s = map(np.array, zip(*speeds, strict=True))
+
+    def work(beat_s):
+        return np.mean(np.maximum(beat_s - transfer_s, 0.0) / (goal * batch_s))
+
+    usual = length(batch_s, transfer_s, k, goal)
+    found = length(batch_s, transfer_s, k, goal, most_work=most)
+    if work(usual) <= most:
+        assert found == usual
+    else:
+        assert found <= usual
+        assert work(found) == pytest.approx(most)

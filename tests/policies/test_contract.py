@@ -54,6 +54,7 @@ VARIANTS = [
     ("fedat", {"n": 2, "ratio": 1.2, "epochs": 2}),
     ("fedat", {"ratio": 1.2, "retier": False}),
     ("cadence", {}),
+    ("cadence", {"few": 0}),
     ("cadence", {"n": 4, "k": 1, "most": 2, "power": 1.0, "cut": "batches"}),
     ("cadence", {"n": 3, "k": 3, "most": 1, "max_epochs": 1}),
     ("fedcompass", {}),

@@ -71,7 +71,7 @@ class ExactParts(Cadence):
             return work
         rates = self._rates[client]
         room_s = work.due - at - rates.down_s - rates.up_s
-        fitting = int(self._whole(client) * room_s / rates.batch_s)
+        fitting = int(self._rates.whole(client) * room_s / rates.batch_s)
         return replace(work, size=max(fitting, work.size))
 
 

@@ -148,6 +148,7 @@ def beat_length(
     k: int,
     halvings: int,
     longest: float = 2.0,
+    most_work: float = math.inf,
 ) -> float:
     """Seconds from beat to beat: the k-th fastest client's time for its goal, or a slower one's.
 
@@ -156,7 +157,8 @@ def beat_length(
     the largest part of the time; a longer one counts less, by its root, since the model steps less
     often.
 
-    transfer_s: seconds to get the model and to send it; the others are as in BeatClients.
+    transfer_s: seconds to get the model and to send it; most_work: goals that a client does in a beat
+    on average at most, for which beats are shorter; the others are as in BeatClients.
     """
     needed = np.sort(transfer_s + goals * batch_s)[min(k, len(batch_s)) - 1 :]
     needed = needed[needed <= longest * needed[0]]
@@ -171,4 +173,16 @@ def beat_length(
     halved = kept * (fixed + (1 - fixed) * _halves(share))
     done = np.where((room < kept) & (share >= part * (1 - TOLERANCE)), halved, np.floor(room))
     at_work = ((transfer_s + done * batch_s) / filled_s).mean(1)
-    return float(tried[np.argmax(at_work / np.sqrt(tried[:, 0])), 0])
+    found = float(tried[np.argmax(at_work / np.sqrt(tried[:, 0])), 0])
+    return min(found, _time_for(most_work * len(goals), transfer_s, goals * batch_s))
+
+
+def _time_for(goals: float, transfer_s: np.ndarray, goal_s: np.ndarray) -> float:
+    """Seconds in which clients do so many goals together; each begins when its transfers are over.
+
+    Of the lines along which the first client works, the first two and so on, the highest is what they
+    have done; so the first of them to get there tells.
+    """
+    order = np.argsort(transfer_s)
+    pace = 1 / goal_s[order]
+    return float(np.min((goals + np.cumsum(transfer_s[order] * pace)) / np.cumsum(pace)))

@@ -3,13 +3,14 @@
 A beat is as long as the k-th fastest client needs for a few batches of the whole model, with its
 transfers, or somewhat longer where more clients fill it then. Whoever is faster does more batches;
 whoever is slower does as many with fewer samples each, down to an eighth, by halves, and takes more
-beats if not even that fits one. Where links are slow, everybody takes the beat at which it has done
-most for the time that its transfers cost, too. Everybody sends its update just before a beat. So
-nobody waits for others, nobody is left out, no client drifts far on data of its own, and no update is
-older than `most` beats. An update of m beats and b batches counts (m / b)^power times the client's
-data: over time a client then counts by its data, and not by how often it arrives or by how many batches
-it gets through. Where links are slow, updates are of old models: there one counts its client's data by
-the versions that its model had behind it, as a share of those by now.
+beats if not even that fits one. Where few clients are at work, beats are shorter if one of them would
+do the work of many, and parts go down to a 64th. Where links are slow, everybody takes the beat at
+which it has done most for the time that its transfers cost, too. Everybody sends its update just
+before a beat. So nobody waits for others, nobody is left out, no client drifts far on data of its own,
+and no update is older than `most` beats. An update of m beats and b batches counts (m / b)^power times
+the client's data: over time a client then counts by its data, and not by how often it arrives or by
+how many batches it gets through. Where links are slow, updates are of old models: there one counts its
+client's data by the versions that its model had behind it, as a share of those by now.
 
 Adaptive optimisers of the server make every step as long as their rate says, however few and noisy
 the updates behind it. Under one of them beats move a model of their own (slot "beats") by plain means,
@@ -43,9 +44,8 @@ from fedpace.core.events import Arrived, Failed, Joined, Profiled, Rates, Starte
 from fedpace.core.policy import Commands, Context, Policy
 from fedpace.planning.beats import BeatClients, BeatWork, beat_length, fit_to_beats
 from fedpace.planning.fastest import FastestClients
-from fedpace.planning.step_times import StepTime
 from fedpace.policies.shared.checks import resolve
-from fedpace.policies.shared.columns import Columns
+from fedpace.policies.shared.whole_batches import WholeBatchRates
 
 BEAT = "beat"
 MEET = "profiles are due"
@@ -54,6 +54,9 @@ BEATS = "beats"
 SLOW_LINKS, QUICK_LINKS = 2.0, 1.0
 """Batches that the median client could train in the time of its transfers: links are slow when it is
 above the first, until it is below the second (decisions 69 and 70)."""
+MORE_HALVINGS, MOST_WORK = 3, 2.0
+"""Where few clients are at work: more halvings, and the usual updates that a beat has time for, on
+average over clients (decision 71)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,11 @@ class CadenceSettings(Checked):
     halvings: Annotated[
         Natural, "a slow client's work is halved so often at most, for it to be back sooner; 0: never"
     ] = 3
+    few: Annotated[
+        Natural,
+        "with so many clients at work at most, work is halved three times more, and beats are shorter "
+        "where one client would do the work of many; 0: never",
+    ] = 20
     most: Annotated[Count, "most beats of one update; who needs more trains a part"] = 24
     power: Annotated[
         NonNegative,
@@ -112,11 +120,9 @@ class Cadence(Policy[CadenceSettings]):
         clients = context.clients
         self._n = resolve("n", settings.n, clients, clients, "clients are in the fleet")
         self._k = resolve("k", settings.k, -(-self._n // 4), self._n, "clients are at work")
-        self._rates: Columns[Rates] = Columns(Rates)
+        self._rates = WholeBatchRates(context.batch_size, lambda one: self.books.clients.held(one))
         self._sizes: dict[int, int] = {}
         """Client -> the samples of a batch that it is at work on."""
-        self._steps: dict[int, StepTime] = {}
-        """Client -> what its steps take by their size; its rates are those of whole batches."""
         self._arrived: list[Arrived] = []
         self._fastest = FastestClients(self._k)
         """Of those who have answered, while the first beat's length is not known."""
@@ -149,11 +155,12 @@ class Cadence(Policy[CadenceSettings]):
         yield from self._ask(self._free())
 
     def on_profiled(self, event: Profiled) -> Commands:
-        self._learn(event.client, event.rates, self._whole(event.client))
+        self._rates.learn(event.client, event.rates, self._rates.whole(event.client))
         if self._beat_s is not None:
             return self._assign([event.client], event.at)
-        up_s = event.rates.latency_s + event.rates.up_s
-        self._fastest.add(event.client, self._update_s(event.client), up_s)
+        rates = self._rates[event.client]
+        usual_s = rates.down_s + self._goal(rates) * rates.batch_s + rates.up_s
+        self._fastest.add(event.client, usual_s, rates.latency_s + rates.up_s)
         return self._begin_or_wait(event.at)
 
     def on_failed(self, event: Failed) -> Commands:
@@ -205,10 +212,21 @@ class Cadence(Policy[CadenceSettings]):
             **self._speeds(clients),
             transfer_s=transfer_s,
             k=self._k,
-            halvings=self.settings.halvings,
+            halvings=self._halvings,
             longest=self.settings.longest,
+            most_work=MOST_WORK if self._few else math.inf,
         )
         return self._beat_s * (1 + self.context.slack)
+
+    @property
+    def _few(self) -> bool:
+        """Tell if one client's absence from a beat, or its work alone, turns the model."""
+        return self._n <= self.settings.few and not self._slow_links
+
+    @property
+    def _halvings(self) -> int:
+        halvings = self.settings.halvings
+        return halvings + MORE_HALVINGS if halvings and self._few else halvings
 
     def _speeds(self, clients: list[int]) -> dict[str, np.ndarray]:
         """What beats and the work for them are planned by, as in BeatClients."""
@@ -217,14 +235,9 @@ class Cadence(Policy[CadenceSettings]):
             "batch_s": np.array([one.batch_s for one in rates]),
             "goals": np.array([self._goal(one) for one in rates]),
             "kept": np.array([self._kept(one) for one in rates]),
-            "whole": np.array([self._whole(client) for client in clients]),
-            "fixed": np.array([self._steps[one].fixed_share(self._whole(one)) for one in clients]),
+            "whole": np.array([self._rates.whole(client) for client in clients]),
+            "fixed": np.array([self._rates.fixed_share(client) for client in clients]),
         }
-
-    def _update_s(self, client: int) -> float:
-        """Seconds of a client for a usual update: to get the model, to train and to send."""
-        rates = self._rates[client]
-        return rates.down_s + self._goal(rates) * rates.batch_s + rates.up_s
 
     def _goal(self, rates: Rates) -> int:
         """Batches of an update; no more than the client's data has."""
@@ -241,24 +254,10 @@ class Cadence(Policy[CadenceSettings]):
     # A beat: what is there moves the model, and who is free begins anew.
 
     def on_arrived(self, event: Arrived) -> Commands:
-        size = self._sizes.pop(event.client, self._whole(event.client))
-        self._learn(event.client, event.rates, size)
+        size = self._sizes.pop(event.client, self._rates.whole(event.client))
+        self._rates.learn(event.client, event.rates, size)
         self._arrived.append(event)
         return ()
-
-    def _learn(self, client: int, rates: Rates, size: int) -> None:
-        """Keep what a client has measured with batches of a size, as it is with whole ones."""
-        known, seconds = self._steps.get(client), max(rates.batch_s, TOLERANCE)
-        step = StepTime(size, seconds) if known is None else known.then(size, seconds)
-        whole, self._steps[client] = self._whole(client), step
-        epoch = -(-self.books.clients.held(client) // self.context.batch_size)
-        batches = rates.batches if size == whole else epoch
-        told = (rates.down_s, rates.up_s, rates.latency_s)
-        self._rates[client] = Rates(step.of(whole), batches, *told)
-
-    def _whole(self, client: int) -> int:
-        """Samples of a client's whole batch."""
-        return min(self.context.batch_size, max(self.books.clients.held(client), 1))
 
     def on_timer(self, event: Timer) -> Commands:
         if event.name == BEAT:
@@ -357,10 +356,10 @@ class Cadence(Policy[CadenceSettings]):
                     yield Cancel(client, task, reason)
                 else:
                     yield Note(f"not asked: {reason}", client)
-                del self._rates[client]  # it is asked again when it is drawn next
+                self._rates.forget(client)  # it is asked again when it is drawn next
                 continue
             rates = self._rates[client]
-            self._sizes[client] = load.size or self._whole(client)
+            self._sizes[client] = load.size or self._rates.whole(client)
             share = float(profile.byte_share[load.depth - 1])
             upload_s = rates.latency_s + share * (rates.up_s - rates.latency_s)
             yield Train(
@@ -396,5 +395,5 @@ class Cadence(Policy[CadenceSettings]):
         beat_s, slack = self._beat_s or 0.0, self.context.slack
         due = self._next_at + np.arange(self.settings.most) * beat_s * (1 + slack) - slack * beat_s
         fewer = self.settings.cut == "batches"
-        halvings, patient = self.settings.halvings, self._slow_links
-        return fit_to_beats(self.context.model, them, at, due, halvings, fewer, patient)
+        patient = self._slow_links
+        return fit_to_beats(self.context.model, them, at, due, self._halvings, fewer, patient)

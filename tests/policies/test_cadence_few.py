@@ -1,0 +1,58 @@
+"""Cadence with few clients, of whom one is far faster than the others."""
+
+import pytest
+
+from fedpace.core.commands import SetTimer
+from fedpace.core.events import Rates
+from fedpace.policies.cadence import BEAT, Cadence
+from tests.policies.conftest import of
+from tests.policies.test_cadence import arrive, beat, halved, works
+
+
+def uneven(stage, **settings):
+    """One client does a batch in 10 ms, four in a second; the second fastest's time is a beat."""
+    on = stage(Cadence, clients=5, **{"k": 2, "batches": 1} | settings)
+    commands = []
+    for client, batch_s in enumerate([0.01, 1.0, 1.0, 1.0, 1.0]):
+        commands = on.profile(0.0, client, Rates(batch_s, 10, 0.0, 0.0, 0.0))
+    return on, commands
+
+
+def beat_at(commands):
+    return next(one.at for one in of(SetTimer, commands) if one.name == BEAT)
+
+
+def test_a_beat_is_no_longer_than_all_need_for_two_usual_updates_each(stage):
+    """In t s they do t / 0.01 + 4 t of ten; the fastest does 9 of them, where it would do 100."""
+    _, commands = uneven(stage)
+    assert beat_at(commands) == pytest.approx(10 / 104)
+    assert works(commands)[0].steps == 9
+
+
+def test_slow_clients_are_in_beats_that_are_shorter_by_smaller_parts(stage):
+    on, _ = uneven(stage)
+    on.arrive(0.09, 1, rates=Rates(1.0, 10, 0.0, 0.0, 0.0), steps=1)
+    work = works(beat(on))[1]
+    assert (work.batch_size, work.steps) == (1, 1)  # a sixteenth of 20 samples, in 62 ms
+
+
+@pytest.mark.parametrize("few", [0, 4])
+def test_beats_among_more_clients_are_as_long_as_the_kth_needs(stage, few):
+    _, commands = uneven(stage, few=few)
+    assert beat_at(commands) == pytest.approx(1.0)
+    assert works(commands)[0].steps == 100
+
+
+def test_few_clients_with_slow_links_have_beats_as_others_do(stage):
+    """Transfers take each three batches; the beat is the second's 4 s, not a part of it."""
+    on = stage(Cadence, clients=3, k=2, batches=1)
+    commands = []
+    for client, batch_s in enumerate([0.01, 1.0, 1.0]):
+        commands = on.profile(0.0, client, Rates(batch_s, 10, 0.0, 3.0 * batch_s, 0.0))
+    assert beat_at(commands) == pytest.approx(4.0)
+
+
+def test_no_halving_stays_none(stage):
+    on, _ = halved(stage, halvings=0)
+    arrive(on, 2.7, 2)
+    assert works(beat(on))[2].batch_size == 20

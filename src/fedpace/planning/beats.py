@@ -149,16 +149,17 @@ def beat_length(
     halvings: int,
     longest: float = 2.0,
     most_work: float = math.inf,
+    most: int = 24,
 ) -> float:
-    """Seconds from beat to beat: the k-th fastest client's time for its goal, or a slower one's.
+    """Seconds from beat to beat: the k-th fastest client's time for its goal, or another one's.
 
     Who just misses a beat does half of what it could, and waits. So of the times of the k-th fastest
     and those behind it, up to `longest` times as long, the one is taken with which clients are at work
     the largest part of the time; a longer one counts less, by its root, since the model steps less
-    often.
+    often. It is cut down to the time in which clients do `most_work` goals each, on average over them,
+    but nobody who has time for enough in it, or in `most` of its kind, is left without.
 
-    transfer_s: seconds to get the model and to send it; most_work: goals that a client does in a beat
-    on average at most, for which beats are shorter; the others are as in BeatClients.
+    transfer_s: seconds to get the model and to send it; the others are as in BeatClients.
     """
     needed = np.sort(transfer_s + goals * batch_s)[min(k, len(batch_s)) - 1 :]
     needed = needed[needed <= longest * needed[0]]
@@ -167,22 +168,28 @@ def beat_length(
     part = np.maximum(goals / kept * 0.5**halvings, 1 / whole)
     fewer = np.maximum(goals * 0.5**halvings, 1.0)
     least = np.minimum(kept * (fixed + (1 - fixed) * part), fewer)
-    filled_s = np.ceil((transfer_s + least * batch_s) / tried * (1 - TOLERANCE)) * tried
+    least_s = transfer_s + least * batch_s
+    filled_s = np.ceil(least_s / tried * (1 - TOLERANCE)) * tried
     room = (filled_s - transfer_s) / batch_s + TOLERANCE
     share = (room / kept - fixed) / (1 - fixed)
     halved = kept * (fixed + (1 - fixed) * _halves(share))
     done = np.where((room < kept) & (share >= part * (1 - TOLERANCE)), halved, np.floor(room))
     at_work = ((transfer_s + done * batch_s) / filled_s).mean(1)
     found = float(tried[np.argmax(at_work / np.sqrt(tried[:, 0])), 0])
-    return min(found, _time_for(most_work * len(goals), transfer_s, goals * batch_s))
+    shorter = _time_for(most_work * len(goals), transfer_s, goals * batch_s)
+    for beats in (1, most):
+        able = least_s <= beats * found * (1 + TOLERANCE)
+        shorter = max(shorter, float(np.max(least_s, initial=0.0, where=able)) / beats)
+    return min(found, shorter)
 
 
-def _time_for(goals: float, transfer_s: np.ndarray, goal_s: np.ndarray) -> float:
+def _time_for(work: float, transfer_s: np.ndarray, goal_s: np.ndarray) -> float:
     """Seconds in which clients do so many goals together; each begins when its transfers are over.
 
-    Of the lines along which the first client works, the first two and so on, the highest is what they
-    have done; so the first of them to get there tells.
+    What they have done by some time is the highest of these lines: what the first of them to begin has
+    done, what the first two have, and so on, each also before it begins. So the time is the least of
+    those at which one of the lines is there.
     """
     order = np.argsort(transfer_s)
     pace = 1 / goal_s[order]
-    return float(np.min((goals + np.cumsum(transfer_s[order] * pace)) / np.cumsum(pace)))
+    return float(np.min((work + np.cumsum(transfer_s[order] * pace)) / np.cumsum(pace)))

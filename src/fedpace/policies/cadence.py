@@ -3,14 +3,15 @@
 A beat is as long as the k-th fastest client needs for a few batches of the whole model, with its
 transfers, or somewhat longer where more clients fill it then. Whoever is faster does more batches;
 whoever is slower does as many with fewer samples each, down to an eighth, by halves, and takes more
-beats if not even that fits one. Where few clients are at work, beats are shorter if one of them would
-do the work of many, and parts go down to a 64th. Where links are slow, everybody takes the beat at
-which it has done most for the time that its transfers cost, too. Everybody sends its update just
-before a beat. So nobody waits for others, nobody is left out, no client drifts far on data of its own,
-and no update is older than `most` beats. An update of m beats and b batches counts (m / b)^power times
-the client's data: over time a client then counts by its data, and not by how often it arrives or by
-how many batches it gets through. Where links are slow, updates are of old models: there one counts its
-client's data by the versions that its model had behind it, as a share of those by now.
+beats if not even that fits one. Where few clients are at work over links that cost next to nothing,
+beats are shorter if one client would do many times what the others do in one, and parts go down to a
+64th. Where links are slow, everybody takes the beat at which it has done most for the time that its
+transfers cost, too. Everybody sends its update just before a beat. So nobody waits for others, nobody
+is left out, no client drifts far on data of its own, and no update is older than `most` beats. An
+update of m beats and b batches counts (m / b)^power times the client's data: over time a client then
+counts by its data, and not by how often it arrives or by how many batches it gets through. Where links
+are slow, updates are of old models: there one counts its client's data by the versions that its model
+had behind it, as a share of those by now.
 
 Adaptive optimisers of the server make every step as long as their rate says, however few and noisy
 the updates behind it. Under one of them beats move a model of their own (slot "beats") by plain means,
@@ -54,9 +55,9 @@ BEATS = "beats"
 SLOW_LINKS, QUICK_LINKS = 2.0, 1.0
 """Batches that the median client could train in the time of its transfers: links are slow when it is
 above the first, until it is below the second (decisions 69 and 70)."""
-MORE_HALVINGS, MOST_WORK = 3, 2.0
-"""Where few clients are at work: more halvings, and the usual updates that a beat has time for, on
-average over clients (decision 71)."""
+FREE_LINKS, MORE_HALVINGS, MOST_WORK = 0.1, 3, 2.0
+"""Where few clients are at work, and the median one's transfers take less of a batch than the first:
+more halvings, and usual updates for which a beat has time, on average over clients (decision 71)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,8 @@ class CadenceSettings(Checked):
     ] = 3
     few: Annotated[
         Natural,
-        "with so many clients at work at most, work is halved three times more, and beats are shorter "
-        "where one client would do the work of many; 0: never",
+        "with so many clients at work at most, and links that cost next to nothing, work is halved "
+        "three times more, and beats have time for two usual updates of each on average; 0: never",
     ] = 20
     most: Annotated[Count, "most beats of one update; who needs more trains a part"] = 24
     power: Annotated[
@@ -95,8 +96,8 @@ class CadenceSettings(Checked):
     def _check_rest(self) -> None:
         if self.longest < 1:
             raise ConfigError(
-                f"longest is {self.longest:g}, but beats are no shorter than the k-th fastest client's "
-                "time; set longest to 1 or more"
+                f"longest is {self.longest:g}, but says how many times as long as the k-th fastest "
+                "client needs a beat may be; set longest to 1 or more"
             )
         if self.n is not None and self.k is not None and self.k > self.n:
             raise ConfigError(
@@ -131,6 +132,8 @@ class Cadence(Policy[CadenceSettings]):
         self._beat_s: float | None = None
         self._slow_links = False
         """Clients wait for beats at which they have done more, and updates count by their age."""
+        self._few = False
+        """Beats are cut down, and work is halved more often (decision 71)."""
         self._next_at = 0.0
         self._draws = 0
         self._slot = BEATS if context.adaptive else GLOBAL
@@ -203,11 +206,12 @@ class Cadence(Policy[CadenceSettings]):
         return able >= min(self._k, len(clients))
 
     def _period(self, clients: list[int]) -> float:
-        """Seconds from one beat to the next: the k-th fastest's of these, or a slower one's."""
+        """Seconds from one beat to the next, by the speeds of these clients."""
         rates = [self._rates[client] for client in clients]
         transfer_s = np.array([one.down_s + one.up_s for one in rates])
         ratio = np.median(transfer_s / [one.batch_s for one in rates])
         self._slow_links = bool(ratio > (QUICK_LINKS if self._slow_links else SLOW_LINKS))
+        self._few = bool(self._n <= self.settings.few and ratio < FREE_LINKS)
         self._beat_s = beat_length(
             **self._speeds(clients),
             transfer_s=transfer_s,
@@ -215,13 +219,9 @@ class Cadence(Policy[CadenceSettings]):
             halvings=self._halvings,
             longest=self.settings.longest,
             most_work=MOST_WORK if self._few else math.inf,
+            most=self.settings.most,
         )
         return self._beat_s * (1 + self.context.slack)
-
-    @property
-    def _few(self) -> bool:
-        """Tell if one client's absence from a beat, or its work alone, turns the model."""
-        return self._n <= self.settings.few and not self._slow_links
 
     @property
     def _halvings(self) -> int:

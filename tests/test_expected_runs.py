@@ -106,7 +106,10 @@ def test_a_run_is_expected_to_be_as_much_longer_as_others_of_its_scene_on_its_se
         "m 5: sync": ends(s0=20.0, s1=20.0, s2=5.0),
         "m 10: sync": ends(s0=1.0, s1=1000.0),
         "m 5: timelyfl": ends(s0=30.0),
+        "m 5: fedat": ends(s0=10.0, s1=0.0),  # it diverged at once
+        "m 5: fedasync": ends(s0=10.0, s1=100.0),
     }
+    runs["m 5: fedasync"]["1"]["finished"] = "stopped by a hook: left: another setting was ahead"
     order = RunOrder("m 5: timelyfl", 1, {})
     assert seed_length(order, runs) == pytest.approx((1 * 8 * 2) ** (1 / 3))
     assert seed_length(RunOrder("m 20: timelyfl", 1, {}), runs) == 1

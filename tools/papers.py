@@ -12,7 +12,7 @@ on, here or on another machine. `--dry-run` tells what is left and how much trai
 forgets results of some policies, after a change of their code; `--write` puts the table into a page,
 between its two markers. `--expect FILE` writes how long each run will take, on any machine, and
 `--expected FILE` begins the longest first, and none that would be killed while others are left. With
-`--partial FOLDER` also a run that is stopped half way goes on where it was.
+`--unfinished FOLDER` also a run that is stopped half way goes on where it was.
 """
 
 import re
@@ -46,7 +46,7 @@ def main(given_arguments: list[str] | None = None) -> None:
     arguments.add_argument("--expect", type=Path, metavar="FILE", help="write how long runs will take")
     arguments.add_argument("--expected", type=Path, metavar="FILE", help="go by what --expect wrote")
     arguments.add_argument(
-        "--partial", type=Path, metavar="FOLDER", help="keep runs under way here, to go on with them"
+        "--unfinished", type=Path, metavar="FOLDER", help="keep runs under way here, to go on with them"
     )
     arguments.add_argument("--write", type=Path, metavar="PAGE", help="put what is there into a page")
     arguments.add_argument("--check", action="store_true", help="with --write: only compare with it")
@@ -104,7 +104,7 @@ def main(given_arguments: list[str] | None = None) -> None:
         jobs = jobs_at_once(given.jobs, given.device, 1000)
         extract = partial(entry_of, metric=table.config.compare.metric)
         limits = given.minutes, given.within
-        study.carry_out_wanted(wanted, extract, jobs, given.device, *limits, expected, given.partial)
+        study.carry_out_wanted(wanted, extract, jobs, given.device, *limits, expected, given.unfinished)
         print("\n".join([*progress(table, study.runs, policies, seeds, places), ""]))
     from paper_tables.show import show
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Self
 
-from partial_runs import PartialRun
+from unfinished_runs import UnfinishedRun
 
 from fedpace.core.errors import StopRun
 from fedpace.core.facts import Evaluated
@@ -58,12 +58,13 @@ class RunOrder:
     metric: str | None = None
     revision: int = 0
 
-    def partial(self, under_way: Path | None) -> PartialRun | None:
+    def unfinished(self, under_way: Path | None) -> UnfinishedRun | None:
         """What there is of the run in its folder, among those of the runs that are under way."""
         if under_way is None:
             return None
         known = {"key": self.key, "seed": self.seed, "revision": self.revision, "config": self.config}
-        return PartialRun(under_way / sum_of(known))
+        known["settings"] = self.settings
+        return UnfinishedRun(under_way / sum_of(known))
 
 
 @dataclass
@@ -81,13 +82,13 @@ class RunWorker:
 class RunWorkers:
     """Processes for runs; inside `with`. A process that dies takes one run along, and is replaced.
 
-    partial: a folder for what there is of the runs under way; where it is None, killed ones are lost.
+    unfinished: a folder for what there is of the runs under way; None: killed ones are lost.
     """
 
     count: int
     device: str
     extract: Extract
-    partial: Path | None = None
+    unfinished: Path | None = None
     _workers: list[RunWorker] = field(default_factory=list)
     _number: int = 0
 
@@ -103,9 +104,10 @@ class RunWorkers:
                 worker.connection.send(None)
             elif worker.process.is_alive():
                 worker.process.terminate()  # all at once: those in folders save where they are
+        until = time.monotonic() + (5 if self.unfinished is None else 20)
         for worker in self._workers:
-            if worker.order is None or self.partial is not None:
-                worker.process.join(5 if worker.order is None else 20)
+            if worker.order is None or self.unfinished is not None:
+                worker.process.join(max(until - time.monotonic(), 0))
             _end(worker)
         self._sharing.__exit__(None, None, None)
 
@@ -145,14 +147,14 @@ class RunWorkers:
                 worker.process.join(5)
                 found = {"error": f"its process ended with {worker.process.exitcode}"}
             worker.order = None
-            partial = order.partial(self.partial)
+            unfinished = order.unfinished(self.unfinished)
             if "error" in found:  # a GPU's context may be broken for good, and with it all that follow
                 _end(worker)
                 self._workers[self._workers.index(worker)] = self._start()
             spent += found.pop("spent_s", 0.0)
             yield order, found | {"seconds": round(spent, 1)}
-            if partial is not None and "error" not in found:
-                partial.delete()  # its result has been kept meanwhile
+            if unfinished is not None and "error" not in found:
+                unfinished.delete()  # its result has been kept meanwhile
 
     def _start(self) -> RunWorker:
         spawn = get_context("spawn")
@@ -160,7 +162,7 @@ class RunWorkers:
         env = dict(self._share.env)
         if self.device == "cpu" and self.count > 1:
             env["OMP_NUM_THREADS"] = "1"  # each has a core; read when torch is imported
-        given = (there, env, self._share.room, self.device, self.extract, self.partial)
+        given = (there, env, self._share.room, self.device, self.extract, self.unfinished)
         process = spawn.Process(target=_work, args=given, daemon=True)
         process.start()
         there.close()
@@ -211,11 +213,11 @@ def _work(
             hooks = Hooks(on_evaluate=_Race(parent, number, order, limit).test) if order.race else None
             config = configs.load(order.config)
             given: Settings = {"device": device, "room": room, "tasks": tasks, "hooks": hooks}
-            partial = order.partial(under_way)
-            if partial is None:
+            unfinished = order.unfinished(under_way)
+            if unfinished is None:
                 found = extract(simulate_run(config, **given).summary)
             else:
-                found = extract(partial.carry_out(config, **given)) | {"spent_s": partial.spent_s}
+                found = extract(unfinished.carry_out(config, **given)) | {"spent_s": unfinished.spent_s}
             found |= {"machine": machine}
         except StoppedBySignal:  # its folder has where it stands
             return

@@ -145,7 +145,7 @@ def names(layout):
     return tuple(layer.name for layer in layout.layers)
 
 
-class CountedCalls(TorchDispatchMode):
+class CallCounter(TorchDispatchMode):
     """A mode that counts the calls of one of torch's operators."""
 
     def __init__(self, operator):

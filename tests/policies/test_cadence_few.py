@@ -36,20 +36,29 @@ def test_slow_clients_are_in_beats_that_are_shorter_by_smaller_parts(stage):
     assert (work.batch_size, work.steps) == (1, 1)  # a sixteenth of 20 samples, in 62 ms
 
 
-@pytest.mark.parametrize("few", [0, 4])
-def test_beats_among_more_clients_are_as_long_as_the_kth_needs(stage, few):
+@pytest.mark.parametrize(("few", "beat_s"), [(0, 1.0), (4, 1.0), (5, 10 / 104)])
+def test_beats_among_more_clients_are_as_long_as_the_kth_needs(stage, few, beat_s):
     _, commands = uneven(stage, few=few)
-    assert beat_at(commands) == pytest.approx(1.0)
-    assert works(commands)[0].steps == 100
+    assert beat_at(commands) == pytest.approx(beat_s)
 
 
-def test_few_clients_with_slow_links_have_beats_as_others_do(stage):
-    """Transfers take each three batches; the beat is the second's 4 s, not a part of it."""
+@pytest.mark.parametrize("batches", [0.2, 3.0])
+def test_few_clients_whose_transfers_take_time_have_beats_as_others_do(stage, batches):
+    """With shorter ones all but the fastest would mostly transfer; the beat is the second's time."""
     on = stage(Cadence, clients=3, k=2, batches=1)
     commands = []
     for client, batch_s in enumerate([0.01, 1.0, 1.0]):
-        commands = on.profile(0.0, client, Rates(batch_s, 10, 0.0, 3.0 * batch_s, 0.0))
-    assert beat_at(commands) == pytest.approx(4.0)
+        commands = on.profile(0.0, client, Rates(batch_s, 10, 0.0, batches * batch_s, 0.0))
+    assert beat_at(commands) == pytest.approx(1.0 + batches)
+    assert works(commands)[0].batch_size == 20
+
+
+def test_a_beat_is_not_so_short_that_a_client_on_time_would_miss_it(stage):
+    """In 20.2 ms all would do two updates each, but a sample of the second's alone takes 50 ms."""
+    on = stage(Cadence, clients=2, k=2, batches=1)
+    on.profile(0.0, 0, Rates(0.01, 10, 0.0, 0.0, 0.0))
+    commands = on.profile(0.0, 1, Rates(1.0, 10, 0.0, 0.0, 0.0))
+    assert beat_at(commands) == pytest.approx(1 / 20)
 
 
 def test_no_halving_stays_none(stage):

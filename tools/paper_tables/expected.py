@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean, mean
 
-from run_workers import RunOrder, Settings
+from run_workers import LEFT, RunOrder, Settings
 
 from fedpace import ConfigError, simulate
 from fedpace.core.errors import NothingHappened
@@ -66,8 +66,8 @@ def seed_length(order: RunOrder, runs: Runs) -> float:
     scene = order.key.rpartition(": ")[0]
     ratios = []
     for key, by_seed in runs.items():
-        run, others = by_seed.get(str(order.seed)), _of_other_seeds(by_seed, order.seed)
-        if key.rpartition(": ")[0] == scene and run is not None and run.get("end_s") and others:
+        run, others = by_seed.get(str(order.seed), {}), _of_other_seeds(by_seed, order.seed)
+        if key.rpartition(": ")[0] == scene and _came_to_its_end(run) and others:
             ratios.append(run["end_s"] / geometric_mean(one["end_s"] for one in others))
     return geometric_mean([1.0, *ratios])  # of a few it says less
 
@@ -78,7 +78,13 @@ def _known(order: RunOrder, runs: Runs) -> list[Settings]:
 
 
 def _of_other_seeds(by_seed: dict[str, Settings], seed: int) -> list[Settings]:
-    return [run for other, run in by_seed.items() if run.get("samples") and int(other) != seed]
+    return [run for other, run in by_seed.items() if _came_to_its_end(run) and int(other) != seed]
+
+
+def _came_to_its_end(run: Settings) -> bool:
+    """Tell if a run has trained, and was not left in a race."""
+    left = str(run.get("finished", "")).startswith(f"stopped by a hook: {LEFT}")
+    return bool(run.get("samples") and run.get("end_s")) and not left
 
 
 def _seconds(known: Sequence[Settings], rate: float | None) -> float:

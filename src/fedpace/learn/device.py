@@ -153,7 +153,7 @@ def upload(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def download(numbers: Sequence[Tensor | float]) -> list[float]:
+def read_numbers(numbers: Sequence[Tensor | float]) -> list[float]:
     """Numbers as floats, each of them alone or in a tensor; a GPU is waited for once, not for each."""
     tensors = [one.detach().reshape(()).double() for one in numbers if isinstance(one, Tensor)]
     read = iter(torch.stack(tensors).tolist() if tensors else ())

@@ -112,6 +112,20 @@ def test_the_loss_of_a_test_set_does_not_depend_on_its_batches(loss):
         assert scores(LOGITS, targets, batch_size, loss=loss)["loss"] == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 50.0, 3.0])),
+        partial(cross_entropy, weight=torch.tensor([1.0, 50.0, 3.0]), label_smoothing=0.1),
+    ],
+)
+def test_the_loss_by_weights_of_classes_does_not_depend_on_its_batches(loss):
+    targets = LABELS.masked_fill(torch.arange(40) % 7 < 3, -100)
+    for batch_size in (1, 3, 500):
+        found = scores(LOGITS, targets, batch_size, loss=loss)["loss"]
+        assert found == pytest.approx(loss(LOGITS, targets).item())
+
+
 def test_a_loss_may_say_how_much_a_batch_of_it_counts():
     class Weighted:
         def __call__(self, outputs, targets):

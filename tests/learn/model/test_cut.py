@@ -11,7 +11,7 @@ from fedpace.learn.model.layers import Layout
 from fedpace.learn.tasks.models import build_model
 from fedpace.learn.train.profile import profile
 from tests.learn.learning_toys import (
-    CountedCalls,
+    CallCounter,
     Recurrent,
     SharedDropout,
     Swapped,
@@ -218,11 +218,11 @@ def test_only_pools_behind_the_cut_note_where_maxima_are(depth, places):
     model, images = pools(), torch.randn(6, 2, 8, 8)
     bound = Layout.trace(model, images).bind(model)
     places_noted = torch.ops.aten.max_pool2d_with_indices.default
-    with CountedCalls(places_noted) as seen, Cut(bound, depth):
+    with CallCounter(places_noted) as seen, Cut(bound, depth):
         model(images)
-    with CountedCalls(places_noted) as usual, Cut(bound, depth, as_written=True):
+    with CallCounter(places_noted) as usual, Cut(bound, depth, as_written=True):
         model(images)
-    with CountedCalls(places_noted) as after:
+    with CallCounter(places_noted) as after:
         model(images)
     assert (seen.count, usual.count, after.count) == (places, 3, 3)
 

@@ -13,7 +13,7 @@ from fedpace.learn.model.weights import Weights
 from fedpace.learn.server.evaluate import Evaluator, samples_at_once
 from fedpace.learn.tasks.task import Task
 from fedpace.learn.train.trainer import Trainer, TrainSettings
-from tests.learn.learning_toys import CountedCalls, normed, task
+from tests.learn.learning_toys import CallCounter, normed, task
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_no_number_is_read_batch_by_batch(metric):
     layout = Trainer(own, TrainSettings(), 1).layout
     weights = Trainer(own, TrainSettings(), 1).initial()
     evaluator = Evaluator(own, layout, own.model(), batch_size=4)
-    with CountedCalls(torch.ops.aten.item.default) as read:
+    with CallCounter(torch.ops.aten.item.default) as read:
         evaluator(weights)
     assert read.count < 4
 
@@ -100,3 +100,20 @@ def test_no_number_is_read_batch_by_batch(metric):
 )
 def test_a_test_takes_smaller_batches_where_they_stay_in_caches(model, device, samples):
     assert samples_at_once(model, torch.device(device)) == samples
+
+
+def test_tests_are_made_of_such_batches():
+    sizes = []
+
+    def watched():
+        model = nn.Sequential(nn.Conv1d(1, 2, 1), nn.Flatten(), nn.Linear(8, 3))
+        model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+        return model
+
+    samples = torch.randn(450, 1, 4), torch.randint(0, 3, (450,))
+    wide = Task(watched, samples, samples)
+    trainer = Trainer(wide, TrainSettings(), 1)
+    evaluator = Evaluator(wide, trainer.layout, watched())
+    sizes.clear()
+    evaluator(trainer.initial())
+    assert sizes == [200, 200, 50]

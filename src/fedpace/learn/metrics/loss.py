@@ -1,8 +1,8 @@
 """The loss over a whole test set, of its means over batches; and one for sequences with padding.
 
-A mean over a batch counts as much as what it is the mean of: targets that are not ignored for torch's
-own cross_entropy and nll_loss (without class weights), `weight(outputs, targets)` for a loss that has
-such a method, samples for every other.
+A mean over a batch counts as much as what it is the mean of: targets that are not ignored, by the
+weights of their classes, for torch's own cross_entropy and nll_loss, `weight(outputs, targets)` for a
+loss that has such a method, samples for every other.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 from fedpace.core.errors import ConfigError
-from fedpace.learn.device import download
+from fedpace.learn.device import read_numbers
 from fedpace.learn.metrics.shapes import class_scores, shape_of
 
 PADDING = -100
@@ -52,37 +52,40 @@ def loss_weight(loss: Callable[..., Any]) -> Callable[[Any, Any, int], Any]:
     if isinstance(loss, WeighsItself) and not isinstance(loss, nn.Module):
         own = loss
         return lambda outputs, targets, size: own.weight(outputs, targets)
-    ignored = _ignored(loss)
-    if ignored is None:
+    known = _torch_mean(loss)
+    if known is None:
         return lambda outputs, targets, size: size
-    return lambda outputs, targets, size: _counted(targets, ignored, size)
+    return lambda outputs, targets, size: _counted(targets, *known, size)
 
 
 def ignored_target(loss: Any) -> int | None:
     """The target that a loss is known to leave out of its mean; None for losses that are not known."""
-    return loss.ignore if type(loss) is TokenLoss else _ignored(loss)
+    if type(loss) is TokenLoss:
+        return loss.ignore
+    known = _torch_mean(loss)
+    return known[0] if known is not None and known[1] is None else None
 
 
-def _ignored(loss: Any) -> int | None:
-    """The target that a loss of torch's leaves out; None for other losses."""
+def _torch_mean(loss: Any) -> tuple[int, Tensor | None] | None:
+    """The target that a mean of torch's leaves out, and its classes' weights; None for other losses."""
     if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
-        plain = loss.weight is None and loss.reduction == "mean"
-        return loss.ignore_index if plain else None
+        return (loss.ignore_index, loss.weight) if loss.reduction == "mean" else None
     options: dict[str, Any] = {}
     if isinstance(loss, partial):
         if loss.args:
             return None
         loss, options = loss.func, loss.keywords
-    if (loss is not cross_entropy and loss is not nll_loss) or options.get("weight") is not None:
+    if loss is not cross_entropy and loss is not nll_loss:
         return None
     ignored = options.get("ignore_index", PADDING)
-    return ignored if isinstance(ignored, int) else None
+    return (ignored, options.get("weight")) if isinstance(ignored, int) else None
 
 
-def _counted(targets: Any, ignored: int, size: int) -> Any:
+def _counted(targets: Any, ignored: int, weights: Tensor | None, size: int) -> Any:
     if not isinstance(targets, Tensor) or targets.is_floating_point():
         return size
-    return (targets != ignored).sum()
+    counted = targets != ignored
+    return counted.sum() if weights is None else weights.to(targets.device)[targets[counted]].sum()
 
 
 class LossTotal:
@@ -103,7 +106,7 @@ class LossTotal:
         self._weights.append(self._weigh(outputs, targets, size))
 
     def value(self) -> float:
-        weights, means = download(self._weights), download(self._means)
+        weights, means = read_numbers(self._weights), read_numbers(self._means)
         if not sum(weights) > 0:
             raise ConfigError(
                 "the loss counts nothing: it ignores every test target; check the padding"

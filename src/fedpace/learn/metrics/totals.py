@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpace.core.errors import ConfigError, FedpaceError
-from fedpace.learn.device import download
+from fedpace.learn.device import read_numbers
 from fedpace.learn.metrics.metric import Metric, StreamingMetric
 from fedpace.learn.metrics.shapes import joined, shape_of
 
@@ -122,7 +122,7 @@ class _SampleMean:
         self._count += scores.numel()
 
     def value(self) -> float:
-        return transformed(self._metric, sum(download(self._sums)) / self._count)
+        return transformed(self._metric, sum(read_numbers(self._sums)) / self._count)
 
 
 class _TokenMean:
@@ -139,13 +139,13 @@ class _TokenMean:
         self._counts.append(counted.sum())
 
     def value(self) -> float:
-        count = sum(download(self._counts))
+        count = sum(read_numbers(self._counts))
         if count == 0:
             raise ConfigError(
                 f"metric {self._metric.name!r} counts nothing: every test target is padding "
                 f"(ignore={self._metric.ignore}); set ignore to what your padding is"
             )
-        return transformed(self._metric, sum(download(self._sums)) / count)
+        return transformed(self._metric, sum(read_numbers(self._sums)) / count)
 
 
 class _Collected:

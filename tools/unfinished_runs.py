@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+from fedpace.core.errors import JournalError
 from fedpace.core.host import write_whole
 from fedpace.core.run import Standing
 from fedpace.report.summary import Summary
@@ -20,7 +21,7 @@ NOTED_EVERY_S = 5.0
 
 
 @dataclass
-class PartialRun:
+class UnfinishedRun:
     """A run in a folder. spent_s: seconds of its earlier parts, as far as they were noted."""
 
     folder: Path
@@ -35,7 +36,17 @@ class PartialRun:
             self.spent_s = 0.0
 
     def carry_out(self, config: Config, **given: Any) -> Summary:
-        """Begin the run, or go on with it."""
+        """Begin the run, or go on with it if its code and files are still good for that."""
+        try:
+            return self._go_on(config, **given)
+        except JournalError:
+            if not self.folder.exists():
+                raise
+            self.delete()
+            self.spent_s = 0.0
+            return self._go_on(config, **given)
+
+    def _go_on(self, config: Config, **given: Any) -> Summary:
         result = simulate_run(
             config,
             out=self.folder,

@@ -11,8 +11,8 @@ __all__ = ["tools"]  # a fixture
 
 
 def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path, monkeypatch, small):
-    import partial_runs
-    from partial_runs import PartialRun
+    import unfinished_runs
+    from unfinished_runs import UnfinishedRun
 
     from fedpace.remote.reports import RunStopped
     from fedpace.runs import stopping
@@ -22,7 +22,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path, monkeypatch, small
     from fedpace.runs.resume import Snapshot
     from fedpace.runs.simulate import simulate_run
 
-    monkeypatch.setattr(partial_runs, "NOTED_EVERY_S", 0.0)
+    monkeypatch.setattr(unfinished_runs, "NOTED_EVERY_S", 0.0)
     monkeypatch.setattr(stopping, "_ASK_EVERY_S", 0.0)
     folder, config = tmp_path / "run", load(small | {"stop": {"rounds": 12}})
     tested, stop = [], threading.Event()
@@ -33,13 +33,13 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path, monkeypatch, small
             stop.set()
 
     with pytest.raises(RunStopped):
-        PartialRun(folder).carry_out(config, stop=stop, hooks=Hooks(on_evaluate=note))
+        UnfinishedRun(folder).carry_out(config, stop=stop, hooks=Hooks(on_evaluate=note))
     assert 4 <= tested[-1] < 12
-    rest = PartialRun(folder)
+    rest = UnfinishedRun(folder)
     assert rest.spent_s > 0
     assert Snapshot.find(RunFolder(folder).snapshot) is not None
     summary = rest.carry_out(config)
-    assert PartialRun(folder).spent_s > rest.spent_s
+    assert UnfinishedRun(folder).spent_s > rest.spent_s
     whole = simulate_run(config).summary
     assert (summary.end_s, summary.samples) == (whole.end_s, whole.samples)
     assert summary.values == whole.values
@@ -47,15 +47,36 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path, monkeypatch, small
     assert not folder.exists()
 
 
+def test_a_run_that_cannot_go_on_begins_anew(tmp_path, small):
+    from unfinished_runs import UnfinishedRun
+
+    from fedpace.runs.config import load
+    from fedpace.runs.simulate import simulate_run
+
+    folder, config = tmp_path / "run", load(small | {"stop": {"rounds": 3}})
+    UnfinishedRun(folder).carry_out(load(small | {"stop": {"rounds": 3}, "seed": 7}))
+    (folder / "seconds.txt").write_text("900.0")
+    found, whole = UnfinishedRun(folder), simulate_run(config).summary
+    assert found.spent_s == 900
+    assert found.carry_out(config).values == whole.values
+    assert found.spent_s == 0
+
+
 def test_a_run_of_another_order_does_not_go_on(tmp_path):
     from run_workers import RunOrder
 
     order = RunOrder("fedbuff", 0, {"clients": 4})
-    others = ({"seed": 1}, {"key": "sync"}, {"revision": 1}, {"config": {"clients": 5}})
-    folders = {replace(order, **change).partial(tmp_path).folder for change in ({}, *others)}
-    assert len(folders) == 5
-    assert order.partial(tmp_path).folder in folders
-    assert order.partial(None) is None
+    others = (
+        {"seed": 1},
+        {"key": "sync"},
+        {"revision": 1},
+        {"config": {"clients": 5}},
+        {"settings": {"k": 2}},
+    )
+    folders = {replace(order, **change).unfinished(tmp_path).folder for change in ({}, *others)}
+    assert len(folders) == 6
+    assert order.unfinished(tmp_path).folder in folders
+    assert order.unfinished(None) is None
 
 
 def test_what_is_left_of_a_run_is_deleted_when_it_is_over(tmp_path, small):

@@ -113,3 +113,27 @@ def test_a_run_is_expected_to_be_as_much_longer_as_others_of_its_scene_on_its_se
     order = RunOrder("m 5: timelyfl", 1, {})
     assert seed_length(order, runs) == pytest.approx((1 * 8 * 2) ** (1 / 3))
     assert seed_length(RunOrder("m 20: timelyfl", 1, {}), runs) == 1
+
+
+def test_a_run_is_expected_to_be_as_fast_as_others_on_a_device_of_the_same_kind():
+    from paper_tables.expected import samples_a_second
+
+    slow = entry(samples=1000, seconds=10.0, machine="CPU, torch 2.13.0")
+    fast = entry(samples=90_000, seconds=9.0, machine="NVIDIA H200, torch 2.11.0")
+    other = entry(samples=50_000, seconds=10.0, machine="NVIDIA H200, torch 2.11.0")
+    runs = {"fedbuff": {"0": slow, "2": fast}, "sync": {"0": other}}
+    assert samples_a_second([slow, fast], runs, "cuda") == 10_000
+    assert samples_a_second([slow, fast], runs, "cpu") == 100
+    assert samples_a_second([slow], {"fedbuff": {"0": slow}, "sync": {"0": other}}, "cuda") == 5000
+    assert samples_a_second([slow], {"fedbuff": {"0": slow}}, "cuda") == 100
+
+
+def test_no_run_is_expected_to_go_on_after_its_config_ends_it():
+    from paper_tables.expected import expected_seconds
+    from run_workers import RunOrder
+
+    runs = {"fedbuff": {"0": entry(end_s=3000.0, samples=6000, seconds=30.0)}}
+    config = {"clients": 4, "policy": "fedbuff", "task": {"kind": "timing"}}
+    short, long = ({**config, "stop": {"hours": hours}} for hours in (0.5, 5.0))
+    assert expected_seconds(RunOrder("fedbuff", 1, short), runs, 2.0, "cpu") == 2.0 * 1800 / 200
+    assert expected_seconds(RunOrder("fedbuff", 1, long), runs, 2.0, "cpu") == 2.0 * 3000 / 200

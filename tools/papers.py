@@ -10,9 +10,10 @@ chosen by the config's grid on seeds that the table does not use, and the chosen
 (paper_tables/schedule.py). What RESULTS.json holds is not run again: after a stop the same command goes
 on, here or on another machine. `--dry-run` tells what is left and how much training that is; `--again`
 forgets results of some policies, after a change of their code; `--write` puts the table into a page,
-between its two markers. `--expect FILE` writes how long each run will take, on any machine, and
-`--expected FILE` begins the longest first, and none that would be killed while others are left. With
-`--unfinished FOLDER` also a run that is stopped half way goes on where it was.
+between its two markers. `--expect FILE` writes how long each run will take on `--device`, which this
+machine need not have, and `--expected FILE` begins the longest first, and none that would be killed
+while others are left. With `--unfinished FOLDER` also a run that is stopped half way goes on where it
+was.
 """
 
 import re
@@ -77,7 +78,7 @@ def main(given_arguments: list[str] | None = None) -> None:
     if given.expect:
         from paper_tables.expected import expect, write_expected
 
-        found = expect(study, wanted(), given.jobs or 2)
+        found = expect(study, wanted(), given.jobs or 2, given.device)
         write_expected(given.expect, table, found)
         print(f"{len(found)} runs, {sum(found.values()):,.0f} seconds of processes")
         return

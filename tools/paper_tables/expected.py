@@ -2,8 +2,9 @@
 
 What a fleet trains in a virtual second is measured by a timing-only run of its first minutes: where
 speeds are far apart it differs tenfold between seeds. How many samples a second a process trains is
-what the same setting had on other seeds, and how many virtual seconds a run has, too, times how much
-longer other settings of the scene ran on this seed than on others.
+what the same setting had on other seeds on a machine of the same kind, with a GPU or without. How many
+virtual seconds a run has is what it had on other seeds, too, times how much longer other settings of
+the scene ran on this seed than on others, and no more than the config lets it have.
 """
 
 import json
@@ -28,15 +29,14 @@ WATCHED_H = 0.1
 """Virtual hours of a timing-only run."""
 
 
-def expect(study: Study, wanted: Iterable[RunOrder], jobs: int) -> Expected:
-    """Seconds of each run that is left and whose setting has run on another seed."""
+def expect(study: Study, wanted: Iterable[RunOrder], jobs: int, device: str = "cpu") -> Expected:
+    """Seconds on a device of each run that is left and whose setting has run on another seed."""
     left = [order for order in study.missing(wanted) if _known(order, study.runs)]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as processes:
         paces = processes.map(pace, [order.config for order in left])
         found: dict[tuple[str, int], float] = {}
         for order, rate in zip(left, paces, strict=True):
-            seconds = _seconds(_known(order, study.runs), rate)
-            found[order.key, order.seed] = seconds * seed_length(order, study.runs)
+            found[order.key, order.seed] = expected_seconds(order, study.runs, rate, device)
             if len(found) % 50 == 0:
                 print(f"{len(found)} of {len(left)} runs", flush=True)
     return found
@@ -87,12 +87,30 @@ def _came_to_its_end(run: Settings) -> bool:
     return bool(run.get("samples") and run.get("end_s")) and not left
 
 
-def _seconds(known: Sequence[Settings], rate: float | None) -> float:
-    spent = mean(run["seconds"] for run in known)
+def expected_seconds(order: RunOrder, runs: Runs, rate: float | None, device: str) -> float:
+    """Seconds of a run whose clients train `rate` samples a virtual second; None: not known."""
+    known, length = _known(order, runs), seed_length(order, runs)
     if rate is None:
-        return spent
-    samples = mean(run["samples"] for run in known)
-    return rate * mean(run["end_s"] for run in known) * spent / samples
+        return mean(run["seconds"] for run in known) * length
+    end_s = mean(run["end_s"] for run in known) * length
+    _, plan = load_plan(order.config, None)
+    if plan.stop.hours is not None:
+        end_s = min(end_s, 3600 * plan.stop.hours)
+    return rate * end_s / samples_a_second(known, runs, device)
+
+
+def samples_a_second(known: Sequence[Settings], runs: Runs, device: str) -> float:
+    """What a process trains of a setting on a kind of device, by runs of it or else by all runs there.
+
+    By `known`, the runs of the setting, where nothing has run on that kind.
+    """
+
+    def there(some: Iterable[Settings]) -> list[Settings]:
+        return [run for run in some if run.get("machine", "CPU").startswith("CPU") == (device == "cpu")]
+
+    every = (run for by_seed in runs.values() for run in by_seed.values() if _came_to_its_end(run))
+    used = there(known) or there(every) or known
+    return float(sum(run["samples"] for run in used) / sum(run["seconds"] for run in used))
 
 
 def write_expected(path: Path, table: PaperTable, seconds: Expected) -> None:

@@ -282,6 +282,13 @@ def test_ratios_are_paired_and_say_where_they_are_bounds():
     assert ratio(two, one, 0.5).mean == "≤ 0.50"
 
 
+def test_a_small_ratio_is_not_shown_as_nothing():
+    from paper_tables.rows import Ratio
+
+    assert str(Ratio((0.0021, 0.0084))) == "0.004 (0.002 to 0.01)"
+    assert Ratio((0.006,), at_least=1).mean == "≥ 0.01"
+
+
 def test_a_comma_of_a_scenes_name_does_not_part_it(tmp_path, capsys):
     from papers import main
 

@@ -47,7 +47,9 @@ class Ratio:
         if not self.values:
             return "-"
         sign = "≥ " * bool(self.at_least) + "≤ " * bool(self.at_most)
-        return f"{'~ ' if self.at_least and self.at_most else sign}{geometric_mean(self.values):.2f}"
+        if self.at_least and self.at_most:
+            sign = "~ "
+        return f"{sign}{_decimals(geometric_mean(self.values))}"
 
     def and_also(self, other: "Ratio") -> "Ratio":
         """These and others."""
@@ -56,8 +58,14 @@ class Ratio:
         )
 
     def __str__(self) -> str:
-        spread = f" ({min(self.values):.2f} to {max(self.values):.2f})" if len(self.values) > 1 else ""
-        return f"{self.mean}{spread}"
+        if len(self.values) < 2:
+            return self.mean
+        return f"{self.mean} ({_decimals(min(self.values))} to {_decimals(max(self.values))})"
+
+
+def _decimals(ratio: float) -> str:
+    """Two decimals, or one digit where these would be zeros."""
+    return f"{ratio:.2f}" if ratio >= 0.005 else f"{ratio:.1g}"
 
 
 def rows_of(table: PaperTable, scene: Scene, study: str, runs: Runs) -> list[Row]:

@@ -14,9 +14,13 @@ def test_a_table_begins_with_the_longest_of_its_runs(tmp_path, monkeypatch):
 
     import runs
 
-    begun = []
+    begun, folders = [], []
 
     class Workers(FailingWorkers):
+        def __init__(self, count, device, extract, unfinished=None):
+            super().__init__(count, device, extract)
+            folders.append(unfinished)
+
         def begin(self, order, limit):
             begun.append((order.key, order.seed))
             super().begin(order, limit)
@@ -30,6 +34,11 @@ def test_a_table_begins_with_the_longest_of_its_runs(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="the first 4 runs have all failed"):
         main([*command, "--within", "1"])
     assert begun == [("timelyfl", 1), ("fedbuff", 1), ("timelyfl", 0), ("fedbuff", 0)]
+    begun.clear()
+    with pytest.raises(SystemExit, match="the first 4 runs have all failed"):  # none is too long now
+        main([*command, "--within", "1", "--unfinished", str(tmp_path / "runs")])
+    assert begun == [("fedbuff", 0), ("timelyfl", 1), ("fedbuff", 1), ("timelyfl", 0)]
+    assert folders == [None, tmp_path / "runs"]
 
 
 def test_the_longest_runs_go_first_and_those_that_would_be_killed_last():
@@ -72,6 +81,10 @@ def test_a_run_is_expected_to_take_as_long_as_its_fleet_trains(tmp_path, capsys)
     ).summary
     pace = sum(trained.samples.values()) / trained.end_s
     assert seconds == pytest.approx(pace * 500 * 20 / 4000, abs=0.06)
+    study.runs["another"] = {"0": entry(samples=9000, seconds=9.0, machine="NVIDIA H200")}
+    study.write()
+    main([str(config), str(results), "--expect", str(plan), "--jobs", "1", "--device", "cuda"])
+    assert read_expected(plan, table)[key] == pytest.approx(pace * 500 / 1000, abs=0.06)
     with pytest.raises(ConfigError, match=r"holds no expected seconds .*; write it by --expect"):
         read_expected(results, table)
     plan.write_text(plan.read_text().replace('"tiny"', '"huge"'))
@@ -95,7 +108,7 @@ def test_the_pace_of_a_run_whose_data_is_missing_is_an_error(tmp_path, monkeypat
 
 
 def test_a_run_is_expected_to_be_as_much_longer_as_others_of_its_scene_on_its_seed():
-    from paper_tables.expected import seed_length
+    from paper_tables.expected import length_ratio_of_seed
     from run_workers import RunOrder
 
     def ends(**by_seed):
@@ -111,8 +124,8 @@ def test_a_run_is_expected_to_be_as_much_longer_as_others_of_its_scene_on_its_se
     }
     runs["m 5: fedasync"]["1"]["finished"] = "stopped by a hook: left: another setting was ahead"
     order = RunOrder("m 5: timelyfl", 1, {})
-    assert seed_length(order, runs) == pytest.approx((1 * 8 * 2) ** (1 / 3))
-    assert seed_length(RunOrder("m 20: timelyfl", 1, {}), runs) == 1
+    assert length_ratio_of_seed(order, runs) == pytest.approx((1 * 8 * 2) ** (1 / 3))
+    assert length_ratio_of_seed(RunOrder("m 20: timelyfl", 1, {}), runs) == 1
 
 
 def test_a_run_is_expected_to_be_as_fast_as_others_on_a_device_of_the_same_kind():
@@ -137,3 +150,16 @@ def test_no_run_is_expected_to_go_on_after_its_config_ends_it():
     short, long = ({**config, "stop": {"hours": hours}} for hours in (0.5, 5.0))
     assert expected_seconds(RunOrder("fedbuff", 1, short), runs, 2.0, "cpu") == 2.0 * 1800 / 200
     assert expected_seconds(RunOrder("fedbuff", 1, long), runs, 2.0, "cpu") == 2.0 * 3000 / 200
+    assert expected_seconds(RunOrder("fedbuff", 1, short), runs, None, "cpu") == 30 * 1800 / 3000
+
+
+def test_where_the_pace_is_not_known_a_run_trains_as_much_as_on_other_seeds():
+    from paper_tables.expected import expected_seconds
+    from run_workers import RunOrder
+
+    runs = {"dynamite": {"0": entry(end_s=60.0, samples=6000, seconds=300.0)}}
+    runs["sync"] = {"0": entry(samples=50_000, seconds=10.0, machine="NVIDIA H200")}
+    config = {"clients": 4, "policy": "dynamite", "task": {"kind": "timing"}, "stop": {"hours": 1}}
+    order = RunOrder("dynamite", 1, config)
+    assert expected_seconds(order, runs, None, "cpu") == 300
+    assert expected_seconds(order, runs, None, "cuda") == 6000 / 5000

@@ -1,7 +1,11 @@
 """Runs of a table that are stopped half way, and gone on with."""
 
+import os
+import signal
 import threading
+import time
 from dataclasses import replace
+from multiprocessing import active_children
 
 import pytest
 
@@ -79,20 +83,75 @@ def test_a_run_of_another_order_does_not_go_on(tmp_path):
     assert order.unfinished(None) is None
 
 
-def test_what_is_left_of_a_run_is_deleted_when_it_is_over(tmp_path, small):
+def test_a_snapshot_of_other_code_begins_anew(tmp_path, monkeypatch, small):
+    from unfinished_runs import UnfinishedRun
+
+    from fedpace.runs.config import load
+
+    began = []
+
+    def go_on(run, config, **given):
+        began.append(run.folder.exists())
+        if run.folder.exists():
+            raise KeyError("a part that snapshots did not have")
+        return "it is over"
+
+    monkeypatch.setattr(UnfinishedRun, "_go_on", go_on)
+    (tmp_path / "run").mkdir()
+    assert UnfinishedRun(tmp_path / "run").carry_out(load(small)) == "it is over"
+    assert began == [True, False]
+
+
+def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_when_it_is_over(
+    tmp_path, small
+):
     from run_workers import RunOrder, RunWorkers
 
-    order = RunOrder("timelyfl", 0, small | {"stop": {"rounds": 3}})
+    from fedpace.runs.config import load
+    from fedpace.runs.folder import RunFolder
+    from fedpace.runs.resume import Snapshot
+    from fedpace.runs.simulate import simulate_run
+
+    order = RunOrder("timelyfl", 0, small | {"stop": {"rounds": ROUNDS}})
+    folder = order.unfinished(tmp_path).folder
+    before = active_children()
+    with RunWorkers(1, "cpu", rounds_of, tmp_path) as workers:
+        (process,) = {*active_children()} - {*before}
+        workers.begin(order, None)
+        wait_for(lambda: rounds_in(folder) > 3)
+        os.kill(process.pid, signal.SIGINT)  # as Ctrl-C of a terminal, which all of them get
+    assert Snapshot.find(RunFolder(folder).snapshot) is not None
+    assert rounds_in(folder) < ROUNDS
+    (folder / "seconds.txt").write_text("900.0")
     with RunWorkers(1, "cpu", rounds_of, tmp_path) as workers:
         workers.begin(order, None)
         while not (found := list(workers.ended(10))):
             assert workers.under_way == [order]
     ((done, result),) = found
     assert done == order
-    assert result["rounds"] == 3
-    assert result["seconds"] > 0
+    assert result["rounds"] == ROUNDS
+    assert result["values"] == list(simulate_run(load(order.config)).summary.values)
+    assert 900 < result["seconds"] < 1000
     assert list(tmp_path.iterdir()) == []
 
 
+ROUNDS = 150
+"""More than a run gets to before it is seen to have begun."""
+
+
+def rounds_in(folder):
+    from fedpace.runs.folder import RunFolder
+
+    journal = RunFolder(folder).part
+    return journal.read_text().count('"evaluated"') if journal.exists() else 0
+
+
+def wait_for(is_so, within_s=60):
+    until = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def rounds_of(summary):
-    return {"rounds": summary.rounds}
+    return {"rounds": summary.rounds, "values": list(summary.values)}

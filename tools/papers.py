@@ -72,8 +72,9 @@ def main(given_arguments: list[str] | None = None) -> None:
     if given.dry_run:
         from paper_tables.estimate import estimate
 
-        lines = [*progress(table, study.runs, policies, seeds, places)]
-        print("\n".join([*lines, *estimate(table, study, wanted(), policies, places, given.rate)]))
+        print("\n".join(progress(table, study.runs, policies, seeds, places)), flush=True)
+        for line in estimate(table, study, wanted(), policies, places, given.rate):
+            print(line, flush=True)  # each may take seconds
         return
     if given.expect:
         from paper_tables.expected import expect, write_expected
@@ -140,3 +141,5 @@ if __name__ == "__main__":
         main()
     except FedpaceError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit("\nstopped; the same command goes on")

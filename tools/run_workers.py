@@ -8,6 +8,7 @@ import gc
 import hashlib
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -59,7 +60,7 @@ class RunOrder:
     revision: int = 0
 
     def unfinished(self, under_way: Path | None) -> UnfinishedRun | None:
-        """What there is of the run in its folder, among those of the runs that are under way."""
+        """The folder in which this run is kept while it is under way; None: it is not kept."""
         if under_way is None:
             return None
         known = {"key": self.key, "seed": self.seed, "revision": self.revision, "config": self.config}
@@ -198,6 +199,8 @@ def _work(
 ) -> None:
     os.environ.update(env)
     end_with_parent()
+    # Ctrl-C reaches the parent, too, which ends all; two signals would end a run before it is saved.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     tasks, machine = BuiltTasks(), _machine(device)
     while True:
         try:

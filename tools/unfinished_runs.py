@@ -1,6 +1,7 @@
-"""Runs of a study that are under way, each in a folder: who is killed goes on from its last snapshot.
+"""Runs of a study that are under way, each in a folder: a killed one goes on from its last snapshot.
 
-The folders can be taken to another machine with the results, and are deleted when their runs are over.
+The folders can be taken to another machine with the results. Each is deleted when its run is over;
+those of runs that are not wanted any more stay.
 """
 
 import time
@@ -39,7 +40,7 @@ class UnfinishedRun:
         """Begin the run, or go on with it if its code and files are still good for that."""
         try:
             return self._go_on(config, **given)
-        except JournalError:
+        except (JournalError, KeyError):  # a key: snapshots of earlier code may lack one
             if not self.folder.exists():
                 raise
             self.delete()

@@ -29,17 +29,16 @@ def estimate(
     total, whole = 0.0, 0.0
     yield "\nSamples at most, by a timing-only run of the first setting of each policy:"
     for scene in table.scenes:
-        failed = 0
+        failed: list[str] = []
         for policy in policies if any(place in scene.name for place in places) else ():
             labels = scene.cells_of(policy)
             config = scene.order(labels[0], table.seeds[0], ()).config | {"timing_only": True}
             try:
                 counted = simulate(config, progress=False).summary
             except ConfigError as error:
-                failed += 1
-                if failed == len(policies):
+                failed.append(f"{scene.key(policy)}: not counted: {error}")
+                if len(failed) == len(policies):
                     raise ConfigError(f"{scene.key(policy)}: {error}") from None
-                yield f"{scene.key(policy)}: not counted: {error}"
                 continue
             each, keys = sum(counted.samples.values()), {scene.key(label) for label in labels}
             left = [seed for key, seed in missing if key in keys]
@@ -51,6 +50,7 @@ def estimate(
                 f"{scene.key(policy)}: {counted.rounds} rounds, {each / 1e6:.2f} M samples a run; "
                 f"{len(labels)} settings, {len(left)} runs wanted now"
             )
+        yield from failed
     yield f"wanted now: {len(missing)} runs, {total / 1e6:.1f} M samples"
     yield f"all of these from the beginning: {whole / 1e6:.1f} M samples"
     if rate:

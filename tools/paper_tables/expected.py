@@ -61,7 +61,7 @@ def pace(config: Settings) -> float | None:
     return samples / summary.end_s if samples else None
 
 
-def seed_length(order: RunOrder, runs: Runs) -> float:
+def length_ratio_of_seed(order: RunOrder, runs: Runs) -> float:
     """How much longer runs of the order's scene are on its seed than on others; 1: nothing is known."""
     scene = order.key.rpartition(": ")[0]
     ratios = []
@@ -88,14 +88,15 @@ def _came_to_its_end(run: Settings) -> bool:
 
 
 def expected_seconds(order: RunOrder, runs: Runs, rate: float | None, device: str) -> float:
-    """Seconds of a run whose clients train `rate` samples a virtual second; None: not known."""
-    known, length = _known(order, runs), seed_length(order, runs)
-    if rate is None:
-        return mean(run["seconds"] for run in known) * length
-    end_s = mean(run["end_s"] for run in known) * length
+    """Seconds of a run whose clients train `rate` samples a virtual second; None: as on other seeds."""
+    known = _known(order, runs)
+    usual_s = mean(run["end_s"] for run in known)
+    end_s = usual_s * length_ratio_of_seed(order, runs)
     _, plan = load_plan(order.config, None)
     if plan.stop.hours is not None:
         end_s = min(end_s, 3600 * plan.stop.hours)
+    if rate is None:
+        rate = mean(run["samples"] for run in known) / usual_s
     return rate * end_s / samples_a_second(known, runs, device)
 
 

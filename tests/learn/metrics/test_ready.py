@@ -126,6 +126,16 @@ def test_the_loss_by_weights_of_classes_does_not_depend_on_its_batches(loss):
         assert found == pytest.approx(loss(LOGITS, targets).item())
 
 
+@pytest.mark.parametrize("weight", [None, torch.ones(3, device="meta")])
+def test_what_a_batch_of_a_loss_counts_is_known_to_a_gpu_without_being_waited_for(weight):
+    """On torch's device without values whatever has to read one is an error."""
+    from fedpace.learn.metrics.loss import loss_weight
+
+    outputs, targets = LOGITS.to("meta"), LABELS.to("meta")
+    found = loss_weight(partial(cross_entropy, weight=weight))(outputs, targets, 40)
+    assert (found.device.type, found.shape) == ("meta", ())
+
+
 def test_a_loss_may_say_how_much_a_batch_of_it_counts():
     class Weighted:
         def __call__(self, outputs, targets):

@@ -55,7 +55,7 @@ def loss_weight(loss: Callable[..., Any]) -> Callable[[Any, Any, int], Any]:
     known = _torch_mean(loss)
     if known is None:
         return lambda outputs, targets, size: size
-    return lambda outputs, targets, size: _counted(targets, *known, size)
+    return lambda outputs, targets, size: _weight_of(targets, *known, size)
 
 
 def ignored_target(loss: Any) -> int | None:
@@ -81,11 +81,15 @@ def _torch_mean(loss: Any) -> tuple[int, Tensor | None] | None:
     return (ignored, options.get("weight")) if isinstance(ignored, int) else None
 
 
-def _counted(targets: Any, ignored: int, weights: Tensor | None, size: int) -> Any:
+def _weight_of(targets: Any, ignored: int, weights: Tensor | None, size: int) -> Any:
+    """What a batch's targets weigh together; its samples where targets are no classes."""
     if not isinstance(targets, Tensor) or targets.is_floating_point():
         return size
     counted = targets != ignored
-    return counted.sum() if weights is None else weights.to(targets.device)[targets[counted]].sum()
+    if weights is None:
+        return counted.sum()
+    # Nothing is picked out by a mask, whose size a GPU would have to be waited for.
+    return (weights.to(targets.device)[targets.where(counted, 0)] * counted).sum()
 
 
 class LossTotal:

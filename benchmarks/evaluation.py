@@ -1,5 +1,7 @@
 """Tests of a model on a CPU: by the batches that they are made of there over batches of 500.
 
+Dense models are tested by batches of 500 anyway, and are not here.
+
 Both test the same weights on the same random samples, in turns, in one process with one thread.
 """
 
@@ -16,7 +18,6 @@ TESTED = (
     ("CNN of 582,026 parameters", partial(image_task, "mnist-cnn", (1, 28, 28)), 2000),
     ("ResNet-20 with group norms", partial(images, "resnet20-gn"), 1000),
     ("VGG11", partial(images, "vgg11"), 500),
-    ("MLP of 784-32-16-10", partial(image_task, "mlp", (1, 28, 28)), 10_000),
     ("GRU, 79,044 parameters", speech, 1000),
     ("LSTM of 256, 80 tokens", partial(text, "lstm", 70, 80, 8, 256), 500),
     ("ALBERT of 256, 20 tokens", partial(text, "albert", 70, 20, 32, 256), 1000),

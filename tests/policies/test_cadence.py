@@ -234,7 +234,7 @@ def test_a_part_that_was_lost_is_not_taken_for_the_next_work(stage):
 
 
 def test_parts_are_no_smaller_than_halvings_say(stage):
-    on, _ = halved(stage, halvings=1, few=0)
+    on, _ = halved(stage, halvings=1)
     arrive(on, 2.7, 2)
     work = works(beat(on))[2]  # half a batch takes 1.05 s: with the next beat it is a whole one
     assert (work.batch_size, work.stop_at) == (20, pytest.approx(8.4 - 2.0))

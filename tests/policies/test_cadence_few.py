@@ -3,10 +3,10 @@
 import pytest
 
 from fedpace.core.commands import SetTimer
-from fedpace.core.events import Rates
-from fedpace.policies.cadence import BEAT, Cadence
+from fedpace.core.events import Rates, Timer
+from fedpace.policies.cadence import BEAT, MEET, Cadence
 from tests.policies.conftest import of
-from tests.policies.test_cadence import arrive, beat, halved, works
+from tests.policies.test_cadence import beat, works
 
 
 def uneven(stage, **settings):
@@ -61,7 +61,28 @@ def test_a_beat_is_not_so_short_that_a_client_on_time_would_miss_it(stage):
     assert beat_at(commands) == pytest.approx(1 / 20)
 
 
+@pytest.mark.parametrize(("most", "beat_s"), [(24, 3.2 / 24), (4, 3.2 / 4), (2, 12 / (104 + 1 / 64))])
+def test_a_beat_is_not_so_short_that_a_client_would_miss_all_that_it_may_take(stage, most, beat_s):
+    """A sample of the last one's takes 3.2 s: it makes the fourth beat of a second, not the second."""
+    on = stage(Cadence, clients=6, k=2, batches=1, most=most)
+    commands = []
+    for client, batch_s in enumerate([0.01, 1.0, 1.0, 1.0, 1.0, 64.0]):
+        commands = on.profile(0.0, client, Rates(batch_s, 10, 0.0, 0.0, 0.0))
+    assert beat_at(commands) == pytest.approx(beat_s)
+
+
+def test_many_clients_of_whom_few_have_answered_have_beats_as_many_have(stage):
+    on = stage(Cadence, clients=30, k=2, batches=1)
+    commands = []
+    for client, batch_s in enumerate([0.01, 1.0]):
+        commands = on.profile(0.0, client, Rates(batch_s, 10, 0.0, 0.0, 0.0))
+    (meet,) = of(SetTimer, commands)
+    assert beat_at(on.tell(Timer(meet.at, MEET))) == pytest.approx(1.0)
+
+
 def test_no_halving_stays_none(stage):
-    on, _ = halved(stage, halvings=0)
-    arrive(on, 2.7, 2)
-    assert works(beat(on))[2].batch_size == 20
+    """Nor is anybody's batch smaller among few clients: the slow ones take several beats."""
+    on, _ = uneven(stage, halvings=0)
+    on.arrive(0.09, 1, rates=Rates(1.0, 10, 0.0, 0.0, 0.0), steps=1)
+    work = works(beat(on))[1]
+    assert work.batch_size == 20

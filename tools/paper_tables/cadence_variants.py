@@ -116,7 +116,7 @@ class Hasty(Cadence):
 
     def _period(self, clients: list[int]) -> float:
         period = super()._period(clients)
-        self._slow_links = False
+        self._links.slow = False
         return period
 
 

@@ -157,7 +157,8 @@ def beat_length(
     and those behind it, up to `longest` times as long, the one is taken with which clients are at work
     the largest part of the time; a longer one counts less, by its root, since the model steps less
     often. It is cut down to the time in which clients do `most_work` goals each, on average over them,
-    but nobody who has time for enough in it, or in `most` of its kind, is left without.
+    but not so short that a client which could send an update within one uncut beat, or within `most` of
+    them, no longer can.
 
     transfer_s: seconds to get the model and to send it; the others are as in BeatClients.
     """

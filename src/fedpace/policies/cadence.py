@@ -3,7 +3,7 @@
 A beat is as long as the k-th fastest client needs for a few batches of the whole model, with its
 transfers, or somewhat longer where more clients fill it then. Whoever is faster does more batches;
 whoever is slower does as many with fewer samples each, down to an eighth, by halves, and takes more
-beats if not even that fits one. Where few clients are at work over links that cost next to nothing,
+beats if not even that fits one. Where few clients are at work over links that are nearly free,
 beats are shorter if one client would do many times what the others do in one, and parts go down to a
 64th. Where links are slow, everybody takes the beat at which it has done most for the time that its
 transfers cost, too. Everybody sends its update just before a beat. So nobody waits for others, nobody
@@ -46,18 +46,16 @@ from fedpace.core.policy import Commands, Context, Policy
 from fedpace.planning.beats import BeatClients, BeatWork, beat_length, fit_to_beats
 from fedpace.planning.fastest import FastestClients
 from fedpace.policies.shared.checks import resolve
+from fedpace.policies.shared.link_cost import LinkCost
 from fedpace.policies.shared.whole_batches import WholeBatchRates
 
 BEAT = "beat"
 MEET = "profiles are due"
 BEATS = "beats"
 """The model that beats move under an adaptive optimiser."""
-SLOW_LINKS, QUICK_LINKS = 2.0, 1.0
-"""Batches that the median client could train in the time of its transfers: links are slow when it is
-above the first, until it is below the second (decisions 69 and 70)."""
-FREE_LINKS, MORE_HALVINGS, MOST_WORK = 0.1, 3, 2.0
-"""Where few clients are at work, and the median one's transfers take less of a batch than the first:
-more halvings, and usual updates for which a beat has time, on average over clients (decision 71)."""
+MORE_HALVINGS, MOST_WORK = 3, 2.0
+"""Where few clients are at work over such links: more halvings, and the usual updates a client, on
+average, for which a beat has time at most (decision 71)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,8 @@ class CadenceSettings(Checked):
     ] = 3
     few: Annotated[
         Natural,
-        "with so many clients at work at most, and links that cost next to nothing, work is halved "
-        "three times more, and beats have time for two usual updates of each on average; 0: never",
+        "with so many clients at work at most, and nearly free links, work is halved three times more, "
+        "and beats are cut to two usual updates a client on average; 0: never",
     ] = 20
     most: Annotated[Count, "most beats of one update; who needs more trains a part"] = 24
     power: Annotated[
@@ -130,10 +128,7 @@ class Cadence(Policy[CadenceSettings]):
         self._met_at = 0.0
         self._due: float | None = None
         self._beat_s: float | None = None
-        self._slow_links = False
-        """Clients wait for beats at which they have done more, and updates count by their age."""
-        self._few = False
-        """Beats are cut down, and work is halved more often (decision 71)."""
+        self._links = LinkCost()
         self._next_at = 0.0
         self._draws = 0
         self._slot = BEATS if context.adaptive else GLOBAL
@@ -209,24 +204,27 @@ class Cadence(Policy[CadenceSettings]):
         """Seconds from one beat to the next, by the speeds of these clients."""
         rates = [self._rates[client] for client in clients]
         transfer_s = np.array([one.down_s + one.up_s for one in rates])
-        ratio = np.median(transfer_s / [one.batch_s for one in rates])
-        self._slow_links = bool(ratio > (QUICK_LINKS if self._slow_links else SLOW_LINKS))
-        self._few = bool(self._n <= self.settings.few and ratio < FREE_LINKS)
+        self._links.learn(transfer_s, np.array([one.batch_s for one in rates]))
         self._beat_s = beat_length(
             **self._speeds(clients),
             transfer_s=transfer_s,
             k=self._k,
             halvings=self._halvings,
             longest=self.settings.longest,
-            most_work=MOST_WORK if self._few else math.inf,
+            most_work=MOST_WORK if self._cuts_beats else math.inf,
             most=self.settings.most,
         )
         return self._beat_s * (1 + self.context.slack)
 
     @property
+    def _cuts_beats(self) -> bool:
+        """Beats are cut down, and work is halved more often (decision 71)."""
+        return self._links.free and self._n <= self.settings.few
+
+    @property
     def _halvings(self) -> int:
         halvings = self.settings.halvings
-        return halvings + MORE_HALVINGS if halvings and self._few else halvings
+        return halvings + MORE_HALVINGS if halvings and self._cuts_beats else halvings
 
     def _speeds(self, clients: list[int]) -> dict[str, np.ndarray]:
         """What beats and the work for them are planned by, as in BeatClients."""
@@ -293,7 +291,7 @@ class Cadence(Policy[CadenceSettings]):
 
     def _weight(self, update: Arrived) -> float:
         """What an update counts: its client's data, by its beats and batches, or by its age."""
-        share = self._freshness(update) if self._slow_links else self._slowness(update)
+        share = self._freshness(update) if self._links.slow else self._slowness(update)
         return self._data(update) * share
 
     def _slowness(self, update: Arrived) -> float:
@@ -395,5 +393,5 @@ class Cadence(Policy[CadenceSettings]):
         beat_s, slack = self._beat_s or 0.0, self.context.slack
         due = self._next_at + np.arange(self.settings.most) * beat_s * (1 + slack) - slack * beat_s
         fewer = self.settings.cut == "batches"
-        patient = self._slow_links
+        patient = self._links.slow
         return fit_to_beats(self.context.model, them, at, due, self._halvings, fewer, patient)

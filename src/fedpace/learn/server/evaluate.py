@@ -17,8 +17,8 @@ from fedpace.learn.tree import call, count_rows
 def samples_at_once(model: nn.Module, device: torch.device) -> int:
     """Samples in a batch of a test.
 
-    On a CPU a convolution's outputs for 200 images fit a core's caches, those for 500 do not; outputs of
-    dense layers are small. A GPU waits less for Python with larger batches.
+    On a CPU a convolution's outputs for 200 images fit a core's caches, those for 500 do not; outputs
+    of dense layers are small. A GPU waits less for Python with larger batches.
     """
     dense = all(isinstance(one, nn.Linear) or not [*one.parameters(False)] for one in model.modules())
     return 500 if dense or device.type == "cuda" else 200

@@ -103,6 +103,39 @@ def test_scenes_can_be_columns():
     assert "| fedbuff | 1.5x | 1.6x |" in lines
 
 
+def test_what_the_paper_says_stands_beside_what_came_out_over_cells():
+    from paper_tables.show import show
+
+    from fedpace import ConfigError
+
+    says = {"a": {"fedbuff": ["1.5x", "0.9x"]}, "b": {"fedbuff": ["-", "3x"]}}
+    parts = {"paper.scenes.part": {"a": {"seed": 0}, "b": {"seed": 0}}, "paper.ranges": "m"}
+    table = columns(**{"paper.says": says, **parts})
+    runs = {}
+    for key, fedbuff_s in (("a, m 5", 20), ("b, m 5", 30), ("a, m 6", 5), ("b, m 6", None)):
+        runs[f"part {key}: timelyfl"] = {"0": entry(1, 2, 10), "1": entry(1, 2, 10)}
+        times = (1, 2) if fedbuff_s is None else (1, 2, fedbuff_s)
+        runs[f"part {key}: fedbuff"] = {"0": entry(*times), "1": entry(*times)}
+    lines = list(show(table, runs))
+    assert (
+        "\n| times over timelyfl's, range over cells | m 5: the paper | here | m 6: the paper | here |"
+        in lines
+    )
+    assert (
+        "| fedbuff | 1.5x, misses in 1 of 2 | 2x to 3x | 0.9x to 3x | 0.5x, misses in 1 of 2 |" in lines
+    )
+    ahead = "\ntimelyfl is ahead of all of fedbuff in 3 of 4 cells (in the paper in 3 of 4); not with "
+    assert f"{ahead}part a, m 6." in lines
+    del runs["part b, m 5: fedbuff"]
+    lines = list(show(table, runs))
+    assert "| fedbuff | 1.5x, misses in 1 of 2 | 2x | 0.9x to 3x | 0.5x, misses in 1 of 2 |" in lines
+    assert f"{ahead.replace('3 of 4 cells', '2 of 3 cells')}part a, m 6." in lines
+    with pytest.raises(ConfigError, match=r"paper\.ranges is 'n', which is no axis"):
+        columns(**{"paper.ranges": "n"})
+    with pytest.raises(ConfigError, match=r"set paper\.columns, too"):
+        made(**{"paper.scenes": {"m": {"5": {"clients": 5}}}, "paper.ranges": "m", "sweep.grid": {}})
+
+
 def columns(**changes):
     """A table with two scenes side by side."""
     scenes = {"part": {"a": {"seed": 0}}, "m": {"5": {"clients": 5}, "6": {"clients": 6}}}

@@ -51,6 +51,11 @@ class Ratio:
             sign = "~ "
         return f"{sign}{_decimals(geometric_mean(self.values))}"
 
+    @property
+    def number(self) -> float | None:
+        """Geometric mean, also where it is a bound; None where there is none."""
+        return geometric_mean(self.values) if self.values else None
+
     def and_also(self, other: "Ratio") -> "Ratio":
         """These and others."""
         return Ratio(

@@ -5,6 +5,7 @@ from statistics import fmean, geometric_mean, median, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.units import time_unit
+from paper_tables.ranges import ranges_table
 from paper_tables.rows import Ratio, Row, find_row, participation_gains, percent, ratio, rows_of
 from paper_tables.table import PaperTable, Scene
 from runs import Runs, reached
@@ -30,6 +31,7 @@ def study_lines(table: PaperTable, study: str, runs: Runs) -> Iterator[str]:
             )
     else:
         yield from column_tables(table, study, there, rows)
+        yield from ranges_table(table, study, there, rows)
         yield from settings_table(table, study, there, rows)
     if table.ours == table.reference:
         return  # forms of one policy: each is told relative to it already
@@ -149,9 +151,8 @@ def column_tables(
         if says:
             yield f"\n| the paper | {columns} |"
             yield "|---|" + "---:|" * len(mine)
-            for policy, texts in says.items():
-                places = [_place(table, scene, axes) for scene in mine]
-                yield f"| {policy} | " + " | ".join(texts[place] for place in places) + " |"
+            for policy in says:
+                yield f"| {policy} | " + " | ".join(table.said(scene, policy) for scene in mine) + " |"
 
 
 def settings_table(
@@ -176,13 +177,6 @@ def _what(scene: Scene) -> str:
     if scene.criterion.by == "value":
         return f"last {metric}, %"
     return f"time to {ACCURACY.target(scene.targets[-1])}"
-
-
-def _place(table: PaperTable, scene: Scene, axes: Sequence[str]) -> int:
-    """The place of a scene among those of its table, whether they are there or not."""
-    own = [scene.values[axis] for axis in axes]
-    alike = [one for one in table.scenes if [one.values[axis] for axis in axes] == own]
-    return [one.name for one in alike].index(scene.name)
 
 
 def _column(table: PaperTable, scene: Scene, first: int) -> str:
@@ -321,9 +315,16 @@ def about(table: PaperTable, runs: Runs) -> str:
         f"; x: times of the policy over {table.reference}'s, geometric mean of the seeds' ratios; "
         "≥, ≤: a run that did not get there counts as long as it ran"
     )
+    there = [
+        len(row.runs) == len(table.seeds)
+        for study in table.studies
+        for scene in table.scenes
+        for row in rows_of(table, scene, study, runs)
+    ]
+    missing = f"{sum(there)} of {len(there)} cells have all seeds. " if not all(there) else ""
     return (
         f"Mean ± standard deviation over seeds {table.seeds[0]} to {table.seeds[-1]}"
-        f"{ratios if by_time and table.reference else ''}. {tuned}{len(made)} runs, "
+        f"{ratios if by_time and table.reference else ''}. {tuned}{missing}{len(made)} runs, "
         f"{samples / 1e6:.0f} million samples, {precisions}, {seconds:,.0f} seconds of processes"
         f"{f' ({machines})' if machines else ''}."
     )

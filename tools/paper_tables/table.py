@@ -9,6 +9,7 @@ The file is a fedpace config with `[compare]` and `[sweep]`, and a table `[paper
     choose_share = 0.5               runs of the choice last this share of a policy's hours; default: 1
     to_end = true                    the table's runs go on to their hours; default: to the last target
     columns = AXIS                   scenes are columns from this axis on; default: a table for each
+    ranges = AXIS                    with columns: the ranges over all scenes with each of its values
     [paper.studies]                  labels that are compared with each other, by a name; default: all
     [paper.scenes.AXIS.VALUE]        keys of the config that this scene changes, as `--set` has them
     [paper.says.HEADING]             LABEL = what the paper tells: a text, or one for each column
@@ -45,6 +46,7 @@ KEYS = (
     "choose_share",
     "to_end",
     "columns",
+    "ranges",
     "says",
 )
 
@@ -155,6 +157,7 @@ class PaperTable:
     choose_in: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     forms: tuple[str, ...] = ()
+    ranges: str | None = None
 
     @property
     def config(self) -> Config:
@@ -198,6 +201,14 @@ class PaperTable:
         wanted = {**scene.values, **self.choose_in}
         return next(one for one in self.scenes if one.values == wanted)
 
+    def said(self, scene: Scene, policy: str) -> str:
+        """What the paper tells of a policy in a scene of a table with columns; nothing: not told."""
+        before = list(self.axes)[: list(self.axes).index(self.columns or "")]
+        place = [scene.values[axis] for axis in before]
+        texts = self.says.get(", ".join(place) or "all", {}).get(policy)
+        alike = [one.name for one in self.scenes if [one.values[axis] for axis in before] == place]
+        return "" if texts is None else str(texts[alike.index(scene.name)])
+
     def label_in(self, study: str, name: str | None) -> str | None:
         """The label of a policy in a study: its name, or one that begins with it and a hyphen."""
         labels = self.studies[study]
@@ -233,8 +244,11 @@ def table_of(name: str, table: Settings) -> PaperTable:
     for axis, value in choose_in.items():
         if value not in axes.get(axis, {}):
             raise ConfigError(f"paper.choose_in has {axis} = {value!r}, which is no scene")
-    if "columns" in paper and paper["columns"] not in axes:
-        raise ConfigError(f"paper.columns is {paper['columns']!r}, which is no axis of paper.scenes")
+    for key in ("columns", "ranges"):
+        if key in paper and paper[key] not in axes:
+            raise ConfigError(f"paper.{key} is {paper[key]!r}, which is no axis of paper.scenes")
+    if "ranges" in paper and "columns" not in paper:
+        raise ConfigError("paper.ranges is of tables with columns; set paper.columns, too")
     policies = list(scenes[0].config.compare.policies or scenes[0].config.policies)
     studies = {key: tuple(labels) for key, labels in paper.get("studies", {"": policies}).items()}
     for label in paper.get("forms", ()):
@@ -259,6 +273,7 @@ def table_of(name: str, table: Settings) -> PaperTable:
         choose_in,
         {axis: tuple(values) for axis, values in axes.items()},
         tuple(paper.get("forms", ())),
+        paper.get("ranges"),
     )
 
 

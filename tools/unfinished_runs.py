@@ -70,4 +70,4 @@ class UnfinishedRun:
         spent = time.monotonic() - self._began
         if spent - self._noted > NOTED_EVERY_S:
             self._noted = spent
-            write_whole(self._seconds, f"{self.spent_s + spent:.1f}\n")
+            write_whole(self._seconds, f"{self.spent_s + spent}\n")

@@ -291,6 +291,7 @@ def test_a_run_in_which_nothing_happened_has_no_means(header):
     assert result.best_accuracy is None
     assert result.final_accuracy is None
     assert result.mean_participation is None
+    assert result.left_out is None
     assert (result.updates_an_hour, result.samples_an_hour) == (None, None)
     assert result.time_to(0.1) is None
 
@@ -319,6 +320,7 @@ def test_updates_and_samples_an_hour_count_what_was_used_of_every_client(tale, t
     assert result.updates_an_hour == pytest.approx(100)  # two in 36 s, of two clients
     assert result.samples_an_hour == pytest.approx(400)
     assert result.to_dict()["updates"] == {"0": 2}
+    assert result.left_out == result.to_dict()["left_out"] == 0.5  # all of the other one's was dropped
 
 
 def test_a_summary_becomes_json(synchronous, summary):

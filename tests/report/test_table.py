@@ -81,6 +81,7 @@ def test_the_other_columns_are_means_in_readable_units(summary):
     assert row["final (%)"] == "75.0 ± 7.1"
     assert row["rounds"] == "3"
     assert row["participation (% of rounds)"] == "50.0"
+    assert row["left out (% of clients)"] == "25.0"  # one of two in the second run
     assert row["clients a round"] == "3.0"
     assert row["idle (%)"] == "30.0"
     assert row["moved (MB)"] == "5.0"
@@ -91,6 +92,13 @@ def test_updates_and_samples_an_hour_are_means_over_clients(summary):
     row = cells(markdown({"a": runs}, []))["a"]
     assert row["updates an hour"] == "20.0"
     assert row["samples an hour"] == "200"
+
+
+def test_who_leaves_nobody_out_needs_no_column_for_it(summary):
+    whole, partly = summary(participation={0: 0.5, 1: 0.1}), summary(participation={0: 0.5, 1: 0.0})
+    assert "left out (% of clients)" not in cells(markdown({"a": [whole]}, []))["a"]
+    both = cells(markdown({"a": [whole], "b": [partly]}, []))
+    assert [both[label]["left out (% of clients)"] for label in "ab"] == ["0.0", "50.0"]
 
 
 def test_a_run_without_rounds_has_no_participation_to_show(summary):

@@ -213,6 +213,12 @@ class Summary:
         return sum(shares) / len(shares) if shares else None
 
     @property
+    def left_out(self) -> float | None:
+        """Share of the clients who ever joined of which nothing was ever used; None without rounds."""
+        shares = self.participation.values()
+        return sum(share == 0 for share in shares) / len(shares) if shares else None
+
+    @property
     def updates_an_hour(self) -> float | None:
         """Used updates of a client an hour of the run, mean over those who ever joined."""
         return self._hourly(self.updates)
@@ -259,8 +265,8 @@ class Summary:
         values["staleness"] = {str(behind): count for behind, count in self.staleness.items()}
         for name in ("participation", "updates", "samples"):
             values[name] = {str(client): one for client, one in values[name].items()}
-        for name in ("best_accuracy", "final_accuracy", "mean_participation", "mean_clients",
-                     "updates_an_hour", "samples_an_hour"):  # fmt: skip
+        for name in ("best_accuracy", "final_accuracy", "mean_participation", "left_out",
+                     "mean_clients", "updates_an_hour", "samples_an_hour"):  # fmt: skip
             values[name] = getattr(self, name)
         values["best"] = {one.name: _finite(self.best(one.name)) for one in self.metrics}
         values["final"] = {one.name: _finite(self.final(one.name)) for one in self.metrics}

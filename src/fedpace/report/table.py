@@ -177,6 +177,8 @@ def measures(groups: Groups, targets: Sequence[float], metric: str | None = None
         "participation_share", "participation\n(% of rounds)", lambda run: run.mean_participation, 0.01,
         most=3,
     )  # fmt: skip
+    if any(run.left_out for run in every):
+        number("left_out_share", "left out\n(% of clients)", lambda run: run.left_out, 0.01)
     number("clients_per_round", "clients\na round", lambda run: run.mean_clients, 1)
     number("updates_an_hour", "updates\nan hour", lambda run: run.updates_an_hour, 1, most=2)
     number("samples_an_hour", "samples\nan hour", lambda run: run.samples_an_hour, 1, most=1)

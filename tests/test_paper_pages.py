@@ -55,6 +55,23 @@ def test_times_are_in_the_unit_that_suits_those_to_targets(times, unit):
     assert f"to 50% ({unit})" in header
 
 
+def test_a_table_says_how_many_clients_were_left_out_where_some_were():
+    from paper_tables.show import show
+
+    table = made(**{"sweep.grid": {}, "paper.says": {}})
+    runs = {
+        "timelyfl": {"0": entry(1, participations=[0.5, 0.0]), "1": entry(1, participations=[1.0, 0.1])}
+    }
+    runs |= {
+        "fedbuff": {"0": entry(1, participations=[0.5, 0.1]), "1": entry(1, participations=[0.5, 0.5])}
+    }
+    head, _, *rows = [line.split(" | ") for line in show(table, runs) if line.startswith("|")]
+    place = head.index("left out (%)")
+    assert [row[place] for row in rows[:2]] == ["25.0", "0.0"]
+    runs["timelyfl"]["0"] = entry(1, participations=[0.5, 0.2])
+    assert not any("left out" in line for line in show(table, runs))
+
+
 def test_figures_of_a_metric_that_falls_show_the_part_with_the_targets(tmp_path, monkeypatch):
     from matplotlib import pyplot
     from paper_tables.figures import draw

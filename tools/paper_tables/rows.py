@@ -28,6 +28,12 @@ class Row:
         values = [run[name] for run in self.runs.values() if run.get(name) is not None]
         return fmean(values) if values else None
 
+    @property
+    def left_out(self) -> float | None:
+        """Share of the clients that were part of no round, mean over the seeds that tell."""
+        told = [shares for run in self.runs.values() if (shares := run.get("participations"))]
+        return fmean(fmean(share == 0 for share in shares) for shares in told) if told else None
+
 
 @dataclass(frozen=True)
 class Ratio:

@@ -59,7 +59,9 @@ def times_table(
     base, metric = find_row(rows, table.label_in(study, table.reference)), metric_in(rows)
     targets = [f"to {metric.target(target)} ({unit})" for target in scene.targets]
     best = f"best ({'%' if metric.share else metric.name})"
-    numbers = [best, "participation (%)", "clients a round", "idle (%)", "moved (GB)"]
+    some = any(row.left_out for row in rows)
+    who = ["participation (%)", *(["left out (%)"] if some else []), "clients a round"]
+    numbers = [best, *who, "idle (%)", "moved (GB)"]
     fair = any(run.get("fairness") for row in rows for run in row.runs.values())
     numbers += ["last (%)", "fast third (%)", "slow third (%)", "worst tenth (%)"] if fair else []
     head = ["policy", "setting", *targets, *numbers, "seeds", *(["the paper"] if says else [])]
@@ -68,7 +70,7 @@ def times_table(
     for row in rows:
         if row.runs:
             cells = [time_text(row, base, target, unit_s) for target in scene.targets]
-            rest = number_texts(row, metric, fair)
+            rest = number_texts(row, metric, some, fair)
             texts = [row.policy, row.setting, *cells, *rest, str(len(row.runs))]
             texts += [says.get(row.policy, "")] if says else []
             yield "| " + " | ".join(texts) + " |"
@@ -88,13 +90,14 @@ def time_text(row: Row, base: Row | None, target: float, unit_s: float) -> str:
     return f"{text}, {found.mean}x"
 
 
-def number_texts(row: Row, metric: MetricInfo, fair: bool) -> list[str]:
-    """The other columns of a policy."""
+def number_texts(row: Row, metric: MetricInfo, left_out: bool, fair: bool) -> list[str]:
+    """The other columns of a policy; left_out: with clients left out, fair: with their own tests."""
     moved = fmean(run["down_bytes"] + run["up_bytes"] for run in row.runs.values()) / 1e9
     best, clients = row.mean("best"), row.mean("clients")
     texts = [
         "" if best is None else percent(best) if metric.share else f"{best:.4g}",
         percent(row.mean("participation")),
+        *([percent(row.left_out)] if left_out else []),
         "" if clients is None else f"{clients:.1f}",
         percent(row.mean("idle")),
         f"{moved:.2f}",

@@ -5,7 +5,7 @@ import pytest
 
 from fedpace.core.commands import Aggregate
 from fedpace.core.model import ModelProfile
-from fedpace.report.bias.groups import Bias, bias_of
+from fedpace.report.bias.groups import Bias, LeftOut, bias_of, mean_bias
 from fedpace.report.bias.sentences import bias_sentences, say_classes, say_ratio
 from fedpace.report.bias.weights import ClientWeights
 from tests.report.bias.test_weights import joins, task
@@ -71,6 +71,21 @@ def test_a_run_that_has_aggregated_nothing_has_no_bias() -> None:
     empty = ClientWeights(MODEL)
     assert bias_of(empty) == Bias()
     assert bias_sentences("sync", Bias()) == ["sync has aggregated nothing"]
+
+
+def test_who_is_left_out_is_said_first(counted: ClientWeights) -> None:
+    """One with data of which nothing was used; who has no data misses nothing."""
+    whole = bias_of(counted, SECONDS)
+    assert whole.left_out is None
+    for message in joins(10, 30, 60, 100, 0):
+        counted.write(message)
+    partly = bias_of(counted, SECONDS)
+    assert partly.left_out == LeftOut(1, 4, 0.5)
+    assert partly.to_dict()["left_out"] == {"clients": 1, "of": 4, "data_share": 0.5}
+    said = bias_sentences("timelyfl", partly)
+    assert said[0] == "timelyfl has used nothing of 1 of 4 clients, which have 50% of the data"
+    assert mean_bias([partly, partly, whole]).left_out == LeftOut(1, 4, pytest.approx(1 / 3))
+    assert mean_bias([partly, whole, whole]).left_out is None  # not in most seeds
 
 
 def test_sentences_say_who_is_counted_too_little(counted: ClientWeights) -> None:

@@ -56,18 +56,31 @@ class GroupBias:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Clients of whose data nothing went into the model.
+
+    of: all that have data; data_share: the part of it that is theirs.
+    """
+
+    clients: int
+    of: int
+    data_share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Bias:
     """How far the weight of clients' data is from its share, by speed and by class.
 
     by_speed: the slow, the middle and the fast third, and those whose speed is not known; none where
     all are alike. by_class: none where labels are not known. moved: part of the weight that would have
     to go to other clients for all to count by their data, in [0, 1); None where nothing was aggregated,
-    and then there are no groups either.
+    and then there are no groups either. left_out: None where everybody counts.
     """
 
     by_speed: tuple[GroupBias, ...] = ()
     by_class: tuple[GroupBias, ...] = ()
     moved: float | None = None
+    left_out: LeftOut | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -75,6 +88,7 @@ class Bias:
             "by_speed": [one.to_dict() for one in self.by_speed],
             "by_class": [one.to_dict() for one in self.by_class],
             "moved": self.moved,
+            "left_out": None if self.left_out is None else asdict(self.left_out),
         }
 
 
@@ -129,7 +143,8 @@ def bias_of(
             for place, name in enumerate(names)
         ]
     moved = float(np.abs(given - data).sum() / 2)
-    return Bias(tuple(by_speed), tuple(by_class), moved if moved > ROUNDING else 0.0)
+    left_out = _left_out(data, given)
+    return Bias(tuple(by_speed), tuple(by_class), moved if moved > ROUNDING else 0.0, left_out)
 
 
 def mean_bias(runs: Sequence[Bias]) -> Bias:
@@ -139,7 +154,24 @@ def mean_bias(runs: Sequence[Bias]) -> Bias:
         _mean_groups([one.by_speed for one in runs]),
         _mean_groups([one.by_class for one in runs]),
         fmean(moved) if moved else None,
+        _mean_left_out([one.left_out for one in runs]),
     )
+
+
+def _left_out(data: np.ndarray, given: np.ndarray) -> LeftOut | None:
+    """Who has data and no weight. data, given: shares of the data and of the weight, by client."""
+    unheard = (data > 0) & (given == 0)
+    if not unheard.any():
+        return None
+    return LeftOut(int(unheard.sum()), int((data > 0).sum()), float(data[unheard].sum()))
+
+
+def _mean_left_out(runs: Sequence[LeftOut | None]) -> LeftOut | None:
+    known = [one for one in runs if one is not None]
+    clients = round(sum(one.clients for one in known) / max(len(runs), 1))
+    if not clients:
+        return None
+    return LeftOut(clients, known[0].of, sum(one.data_share for one in known) / len(runs))
 
 
 def _mean_groups(runs: Sequence[Sequence[GroupBias]]) -> tuple[GroupBias, ...]:

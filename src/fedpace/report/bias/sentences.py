@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedpace.report.bias.groups import UNMEASURED, Bias, GroupBias
+from fedpace.report.bias.groups import UNMEASURED, Bias, GroupBias, LeftOut
 
 LITTLE, MUCH = 0.8, 1.25
 """Ratios between which a group counts about as its share says."""
@@ -16,7 +16,8 @@ def bias_sentences(policy: str, bias: Bias) -> list[str]:
     """What to say of a policy's bias, the worst first; one sentence where there is none."""
     if bias.moved is None:
         return [f"{policy} has aggregated nothing"]
-    said = [
+    said = [] if bias.left_out is None else [_say_left_out(policy, bias.left_out)]
+    said += [
         _say_group(policy, one)
         for one in sorted(bias.by_speed, key=lambda group: group.distance, reverse=True)
         if one.ratio is not None and not LITTLE < one.ratio < MUCH
@@ -54,6 +55,11 @@ def say_classes(names: Sequence[str]) -> str:
         parts = [*parts[:MOST_NAMED], f"{left} more"]
     text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     return f"class {text}" if len(names) == 1 else f"classes {text}"
+
+
+def _say_left_out(policy: str, found: LeftOut) -> str:
+    share = f"{100 * found.data_share:.0f}% of the data"
+    return f"{policy} has used nothing of {found.clients} of {found.of} clients, which have {share}"
 
 
 def _say_group(policy: str, group: GroupBias) -> str:

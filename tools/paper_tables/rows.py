@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean
 
-from paper_tables.entries import Entry
+from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
+from paper_tables.entries import Entry, metric_of
 from paper_tables.schedule import choose, stands_for
 from paper_tables.table import PaperTable, Scene
 from runs import Runs, reached
@@ -131,3 +132,14 @@ def find_row(rows: Sequence[Row], policy: str | None) -> Row | None:
 def percent(share: float | None) -> str:
     """A share in percent; nothing where there is none."""
     return "" if share is None else f"{100 * share:.1f}"
+
+
+def count(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def metric_in(rows: Sequence[Row]) -> MetricInfo:
+    """The metric of some runs."""
+    run = next((run for row in rows for run in row.runs.values()), None)
+    return ACCURACY if run is None else metric_of(run)

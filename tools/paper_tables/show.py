@@ -1,12 +1,22 @@
 """A table of a paper as Markdown, from its results."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, geometric_mean, median, stdev
+from statistics import fmean, median, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.units import time_unit
+from paper_tables.ahead import ahead_table
 from paper_tables.ranges import ranges_table
-from paper_tables.rows import Ratio, Row, find_row, participation_gains, percent, ratio, rows_of
+from paper_tables.rows import (
+    Row,
+    count,
+    find_row,
+    metric_in,
+    participation_gains,
+    percent,
+    ratio,
+    rows_of,
+)
 from paper_tables.table import PaperTable, Scene
 from runs import Runs, reached
 
@@ -113,14 +123,6 @@ def number_texts(row: Row, metric: MetricInfo, left_out: bool, fair: bool) -> li
     return texts
 
 
-def metric_in(rows: Sequence[Row]) -> MetricInfo:
-    """The metric of some runs."""
-    run = next((run for row in rows for run in row.runs.values()), None)
-    if run is None or run["metric"] == ACCURACY.name:
-        return ACCURACY
-    return MetricInfo(run["metric"], run.get("sign", 1) > 0)
-
-
 # Scenes side by side.
 
 
@@ -197,11 +199,7 @@ def cell_text(scene: Scene, row: Row | None, base: Row | None, seeds: int) -> st
 
 def _few_seeds(there: int, seeds: int) -> str:
     """Say that there are fewer seeds than the table has."""
-    return "" if there == seeds else f" ({_count(there, 'seed')})"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+    return "" if there == seeds else f" ({count(there, 'seed')})"
 
 
 def _cell(scene: Scene, row: Row, base: Row | None) -> str:
@@ -218,61 +216,7 @@ def _cell(scene: Scene, row: Row, base: Row | None) -> str:
     return f"{ratio(row, base, target).mean}x{missed}" if times else f"-{missed}"
 
 
-# Ours and the others.
-
-
-def ahead_table(
-    table: PaperTable, study: str, scenes: Sequence[Scene], rows: dict[str, list[Row]]
-) -> Iterator[str]:
-    """How many times sooner ours is than the best of the others, paired by seed."""
-    own, lines = table.label_in(study, table.ours), []
-    for scene in scenes if own else ():
-        here = rows[scene.name]
-        ours, metric = find_row(here, own), metric_in(here)
-        others = rivals(table, own, here)
-        if ours is None or not ours.runs or not others or scene.criterion.by == "value":
-            continue
-        reference = find_row(here, table.label_in(study, table.reference))
-        for target in scene.targets:
-            best = min(others, key=lambda row: _rank(row, target))
-            named = best.policy if any(best.times(target).values()) else "none got there"
-            versus = "" if reference is None else str(ratio(reference, ours, target))
-            place = f"{scene.name}, " if scene.name else ""
-            ahead = str(ratio(best, ours, target))
-            lines.append(f"| {place}{metric.target(target)} | {named} | {ahead} | {versus} |")
-    if lines:
-        yield f"\n| {own}, times ahead | best of the others | of it | of {table.reference} |"
-        yield "|---|---|---:|---:|"
-        yield from lines
-        yield from columns_together(table, study, scenes, rows)
-
-
-def rivals(table: PaperTable, own: str | None, rows: Sequence[Row]) -> list[Row]:
-    """The others, with the most seeds that any of them has: one lucky seed makes nobody the best."""
-    others = [row for row in rows if row.policy not in {own, *table.forms} and row.runs]
-    most = max((len(row.runs) for row in others), default=0)
-    return [row for row in others if len(row.runs) == most]
-
-
-def columns_together(
-    table: PaperTable, study: str, scenes: Sequence[Scene], rows: dict[str, list[Row]]
-) -> Iterator[str]:
-    """The same over all scenes with one value of the columns: single cells are few seeds."""
-    own = table.label_in(study, table.ours)
-    for value in table.axes[table.columns] if table.columns else ():
-        mine = [scene for scene in scenes if scene.values[table.columns or ""] == value]
-        pooled: dict[str, Ratio] = {}
-        for scene in mine:
-            ours = find_row(rows[scene.name], own)
-            for row in rivals(table, own, rows[scene.name]) if ours is not None else ():
-                found = ratio(row, ours, scene.targets[-1])
-                pooled[row.policy] = pooled.get(row.policy, Ratio(())).and_also(found)
-        most = max((len(one.values) for one in pooled.values()), default=0)
-        whole = {name: one for name, one in pooled.items() if len(one.values) == most > 0}
-        if whole:
-            best = min(whole, key=lambda name: geometric_mean(whole[name].values))
-            pairs = _count(most, "pair")
-            yield f"| {table.columns} {value}, all: {pairs} | {best} | {whole[best]} | |"
+# Who takes part, and of what the numbers are.
 
 
 def participation_table(
@@ -293,13 +237,6 @@ def participation_table(
         yield f"\n| {reference} against | participation, points | clients with a higher one, % |"
         yield "|---|---:|---:|"
         yield from lines
-
-
-def _rank(row: Row, target: float) -> tuple[int, float]:
-    """Fewer misses first, then the smaller mean time, a miss counting as the length of its run."""
-    times = row.times(target)
-    missed = sum(time_s is None for time_s in times.values())
-    return missed, fmean(row.runs[seed]["end_s"] if one is None else one for seed, one in times.items())
 
 
 def about(table: PaperTable, runs: Runs) -> str:

@@ -1,0 +1,97 @@
+"""How many times sooner ours gets to a target than the best of the others, paired by seed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, geometric_mean
+
+from paper_tables.rows import Ratio, Row, count, find_row, metric_in, ratio
+from paper_tables.table import PaperTable, Scene
+
+NOBODY = "none got there"
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Ours against the best of the others on the way to a target.
+
+    where: a scene, or several together; rival: NOBODY where none of the others got there; of_it: its
+    time over ours; of_reference: that of the table's reference, None over several scenes.
+    """
+
+    where: str
+    target: str
+    rival: str
+    of_it: Ratio
+    of_reference: Ratio | None = None
+
+
+def ahead_table(
+    table: PaperTable, study: str, scenes: Sequence[Scene], rows: Mapping[str, Sequence[Row]]
+) -> Iterator[str]:
+    """Ours against the best of the others in every scene, and over those of a column."""
+    found = [*leads(table, study, scenes, rows), *leads_by_column(table, study, scenes, rows)]
+    if found:
+        own = table.label_in(study, table.ours)
+        yield f"\n| {own}, times ahead | best of the others | of it | of {table.reference} |"
+        yield "|---|---|---:|---:|"
+    for one in found:
+        place = ", ".join(text for text in (one.where, one.target) if text)
+        versus = "" if one.of_reference is None else f"{one.of_reference} "
+        yield f"| {place} | {one.rival} | {one.of_it} | {versus}|"
+
+
+def leads(
+    table: PaperTable, study: str, scenes: Sequence[Scene], rows: Mapping[str, Sequence[Row]]
+) -> Iterator[Lead]:
+    """Scene by scene, and target by target."""
+    own = table.label_in(study, table.ours)
+    for scene in scenes if own else ():
+        here = rows[scene.name]
+        ours, metric = find_row(here, own), metric_in(here)
+        others = rivals(table, own, here)
+        if ours is None or not ours.runs or not others or scene.criterion.by == "value":
+            continue
+        reference = find_row(here, table.label_in(study, table.reference))
+        for target in scene.targets:
+            best = min(others, key=lambda row: _rank(row, target))
+            yield Lead(
+                scene.name,
+                metric.target(target),
+                best.policy if any(best.times(target).values()) else NOBODY,
+                ratio(best, ours, target),
+                Ratio(()) if reference is None else ratio(reference, ours, target),
+            )
+
+
+def leads_by_column(
+    table: PaperTable, study: str, scenes: Sequence[Scene], rows: Mapping[str, Sequence[Row]]
+) -> Iterator[Lead]:
+    """The same over all scenes with one value of the columns: single cells are few seeds."""
+    own = table.label_in(study, table.ours)
+    for value in table.axes[table.columns] if table.columns else ():
+        mine = [scene for scene in scenes if scene.values[table.columns or ""] == value]
+        pooled: dict[str, Ratio] = {}
+        for scene in mine:
+            ours = find_row(rows[scene.name], own)
+            for row in rivals(table, own, rows[scene.name]) if ours is not None else ():
+                found = ratio(row, ours, scene.targets[-1])
+                pooled[row.policy] = pooled.get(row.policy, Ratio(())).and_also(found)
+        most = max((len(one.values) for one in pooled.values()), default=0)
+        whole = {name: one for name, one in pooled.items() if len(one.values) == most > 0}
+        if whole:
+            best = min(whole, key=lambda name: geometric_mean(whole[name].values))
+            yield Lead(f"{table.columns} {value}", f"all: {count(most, 'pair')}", best, whole[best])
+
+
+def rivals(table: PaperTable, own: str | None, rows: Sequence[Row]) -> list[Row]:
+    """The others, with the most seeds that any of them has: one lucky seed makes nobody the best."""
+    others = [row for row in rows if row.policy not in {own, *table.forms} and row.runs]
+    most = max((len(row.runs) for row in others), default=0)
+    return [row for row in others if len(row.runs) == most]
+
+
+def _rank(row: Row, target: float) -> tuple[int, float]:
+    """Fewer misses first, then the smaller mean time, a miss counting as the length of its run."""
+    times = row.times(target)
+    missed = sum(time_s is None for time_s in times.values())
+    return missed, fmean(row.runs[seed]["end_s"] if one is None else one for seed, one in times.items())

@@ -42,6 +42,40 @@ def test_pages_are_up_to_date(page):
         assert is_current(page, read_table(name), results["runs"]), name
 
 
+def test_the_overview_has_every_table_with_ours_as_its_results_are():
+    from paper_tables.overview import write_overview
+
+    write_overview(ROOT / "docs/cadence.md", check=True)
+
+
+def test_an_overview_has_a_line_for_every_scene_with_the_best_of_the_others(tmp_path, monkeypatch):
+    from paper_tables import overview
+
+    from fedpace import ConfigError
+
+    table, configs, page = made(**{"sweep.grid": {}}), tmp_path / "configs", tmp_path / "page.md"
+    for folder in (configs, tmp_path / "measured"):
+        folder.mkdir()
+    (configs / "tiny.toml").touch()
+    runs = kept(table, {"timelyfl": {0: entry(1, 40)}, "fedbuff": {0: entry(1, 20)}})
+    (tmp_path / "measured/tiny.json").write_text(json.dumps({"runs": runs}))
+    monkeypatch.setattr(overview, "FOLDER", configs)
+    monkeypatch.setattr(overview, "read_table", lambda path: table)
+    page.write_text("# Page\n")
+    with pytest.raises(ConfigError, match="has no place for it"):
+        overview.write_overview(page)
+    page.write_text("<!-- overview -->\n<!-- end of overview -->\nAfter.\n")
+    with pytest.raises(ConfigError, match="differs from the tables' results"):
+        overview.write_overview(page, check=True)
+    overview.write_overview(page)
+    assert "times ahead" in page.read_text()
+    assert table.title not in page.read_text()  # it is shown nowhere
+    page.write_text(page.read_text() + "<!-- table tiny -->\n<!-- end of table tiny -->\n")
+    overview.write_overview(page)
+    assert f"\n| {table.title} |  | 2 | timelyfl | 2.00 (50%) |\n" in page.read_text()
+    assert page.read_text().endswith("After.\n<!-- table tiny -->\n<!-- end of table tiny -->\n")
+
+
 @pytest.mark.parametrize(
     ("times", "unit"), [((60, 100, 150), "s"), ((10, 900, 1000), "min"), ((10,), "h")]
 )

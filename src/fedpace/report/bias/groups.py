@@ -59,10 +59,10 @@ class GroupBias:
 class LeftOut:
     """Clients of whose data nothing went into the model.
 
-    of: all that have data; data_share: the part of it that is theirs.
+    of: all that have data; data_share: the part of it that is theirs. Over several runs they are means.
     """
 
-    clients: int
+    clients: float
     of: int
     data_share: float
 
@@ -154,7 +154,7 @@ def mean_bias(runs: Sequence[Bias]) -> Bias:
         _mean_groups([one.by_speed for one in runs]),
         _mean_groups([one.by_class for one in runs]),
         fmean(moved) if moved else None,
-        _mean_left_out([one.left_out for one in runs]),
+        _mean_left_out([one.left_out for one in runs if one.moved is not None]),
     )
 
 
@@ -168,10 +168,10 @@ def _left_out(data: np.ndarray, given: np.ndarray) -> LeftOut | None:
 
 def _mean_left_out(runs: Sequence[LeftOut | None]) -> LeftOut | None:
     known = [one for one in runs if one is not None]
-    clients = round(sum(one.clients for one in known) / max(len(runs), 1))
-    if not clients:
+    if not known:
         return None
-    return LeftOut(clients, known[0].of, sum(one.data_share for one in known) / len(runs))
+    clients, share = sum(one.clients for one in known), sum(one.data_share for one in known)
+    return LeftOut(clients / len(runs), known[0].of, share / len(runs))
 
 
 def _mean_groups(runs: Sequence[Sequence[GroupBias]]) -> tuple[GroupBias, ...]:

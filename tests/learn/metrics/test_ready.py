@@ -136,6 +136,16 @@ def test_what_a_batch_of_a_loss_counts_is_known_to_a_gpu_without_being_waited_fo
     assert (found.device.type, found.shape) == ("meta", ())
 
 
+@pytest.mark.parametrize(
+    "loss", [partial(cross_entropy, reduction="sum"), nn.CrossEntropyLoss(reduction="sum")]
+)
+def test_a_sum_counts_by_samples_whatever_it_leaves_out(loss):
+    from fedpace.learn.metrics.loss import ignored_target, loss_weight
+
+    assert loss_weight(loss)(LOGITS, LABELS.where(LABELS > 0, -100), 40) == 40
+    assert ignored_target(loss) is None
+
+
 def test_a_loss_may_say_how_much_a_batch_of_it_counts():
     class Weighted:
         def __call__(self, outputs, targets):

@@ -75,7 +75,8 @@ def _torch_mean(loss: Any) -> tuple[int, Tensor | None] | None:
         if loss.args:
             return None
         loss, options = loss.func, loss.keywords
-    if loss is not cross_entropy and loss is not nll_loss:
+    mean = options.get("reduction", "mean") == "mean"
+    if not mean or (loss is not cross_entropy and loss is not nll_loss):
         return None
     ignored = options.get("ignore_index", PADDING)
     return (ignored, options.get("weight")) if isinstance(ignored, int) else None

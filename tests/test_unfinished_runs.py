@@ -59,11 +59,11 @@ def test_a_run_that_cannot_go_on_begins_anew(tmp_path, small):
 
     folder, config = tmp_path / "run", load(small | {"stop": {"rounds": 3}})
     UnfinishedRun(folder).carry_out(load(small | {"stop": {"rounds": 3}, "seed": 7}))
-    (folder / "seconds.txt").write_text("900.0")
+    (folder / "parts.txt").write_text("900.0\nNVIDIA H200\n")
     found, whole = UnfinishedRun(folder), simulate_run(config).summary
-    assert found.spent_s == 900
-    assert found.carry_out(config).values == whole.values
-    assert found.spent_s == 0
+    assert (found.spent_s, found.machines) == (900, ["NVIDIA H200"])
+    assert found.carry_out(config, "CPU").values == whole.values
+    assert (found.spent_s, found.machines) == (0, ["CPU"])
 
 
 def test_a_run_of_another_order_does_not_go_on(tmp_path):
@@ -83,7 +83,8 @@ def test_a_run_of_another_order_does_not_go_on(tmp_path):
     assert order.unfinished(None) is None
 
 
-def test_a_snapshot_of_other_code_begins_anew(tmp_path, monkeypatch, small):
+@pytest.mark.parametrize("failure", [KeyError, TypeError, ValueError])
+def test_a_snapshot_of_other_code_begins_anew(tmp_path, monkeypatch, small, failure):
     from unfinished_runs import UnfinishedRun
 
     from fedpace.runs.config import load
@@ -93,13 +94,47 @@ def test_a_snapshot_of_other_code_begins_anew(tmp_path, monkeypatch, small):
     def go_on(run, config, **given):
         began.append(run.folder.exists())
         if run.folder.exists():
-            raise KeyError("a part that snapshots did not have")
+            raise failure("a part that snapshots did not have")
         return "it is over"
 
     monkeypatch.setattr(UnfinishedRun, "_go_on", go_on)
     (tmp_path / "run").mkdir()
     assert UnfinishedRun(tmp_path / "run").carry_out(load(small)) == "it is over"
     assert began == [True, False]
+
+
+def test_a_run_that_went_on_and_fails_by_itself_is_not_begun_anew(tmp_path, monkeypatch, small):
+    from unfinished_runs import UnfinishedRun
+
+    from fedpace.runs.config import load
+
+    began = []
+
+    def go_on(run, config, **given):
+        began.append(run.folder.exists())
+        run._note(None)
+        raise KeyError("a client that the policy does not know")
+
+    monkeypatch.setattr(UnfinishedRun, "_go_on", go_on)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(KeyError, match="does not know"):
+        UnfinishedRun(tmp_path / "run").carry_out(load(small))
+    assert began == [True]
+
+
+def test_a_machine_that_fails_costs_no_run(tmp_path, monkeypatch, small):
+    from unfinished_runs import UnfinishedRun
+
+    from fedpace.runs.config import load
+
+    def go_on(run, config, **given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(UnfinishedRun, "_go_on", go_on)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(OSError, match="No space left"):
+        UnfinishedRun(tmp_path / "run").carry_out(load(small))
+    assert (tmp_path / "run").exists()
 
 
 def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_when_it_is_over(
@@ -122,7 +157,7 @@ def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_
         os.kill(process.pid, signal.SIGINT)  # as Ctrl-C of a terminal, which all of them get
     assert Snapshot.find(RunFolder(folder).snapshot) is not None
     assert rounds_in(folder) < ROUNDS
-    (folder / "seconds.txt").write_text("900.0")
+    (folder / "parts.txt").write_text("900.0\nNVIDIA H200\n")
     with RunWorkers(1, "cpu", rounds_of, tmp_path) as workers:
         workers.begin(order, None)
         while not (found := list(workers.ended(10))):
@@ -132,6 +167,7 @@ def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_
     assert result["rounds"] == ROUNDS
     assert result["values"] == list(simulate_run(load(order.config)).summary.values)
     assert 900 < result["seconds"] < 1000
+    assert result["machine"].startswith("NVIDIA H200 and CPU, torch ")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -33,6 +33,8 @@ from fedpace.runs.simulate import simulate_run
 from fedpace.runs.stopping import StoppedBySignal
 
 Settings = dict[str, Any]
+BOTH = " and "
+"""Between the machines of a run that went on elsewhere."""
 Extract = Callable[[Summary], Settings]
 """What is kept of a run; a function at module level."""
 
@@ -218,10 +220,10 @@ def _work(
             given: Settings = {"device": device, "room": room, "tasks": tasks, "hooks": hooks}
             unfinished = order.unfinished(under_way)
             if unfinished is None:
-                found = extract(simulate_run(config, **given).summary)
+                found = extract(simulate_run(config, **given).summary) | {"machine": machine}
             else:
-                found = extract(unfinished.carry_out(config, **given)) | {"spent_s": unfinished.spent_s}
-            found |= {"machine": machine}
+                found = extract(unfinished.carry_out(config, machine, **given))
+                found |= {"spent_s": unfinished.spent_s, "machine": BOTH.join(unfinished.machines)}
         except StoppedBySignal:  # its folder has where it stands
             return
         except Exception as error:  # kept with the results, so that the other runs go on

@@ -18,34 +18,44 @@ from fedpace.runs.config import Config
 from fedpace.runs.simulate import simulate_run
 
 SNAPSHOT_EVERY_S = 120.0
+UNREADABLE = (JournalError, LookupError, TypeError, ValueError, AttributeError)
+"""What a snapshot of other code, or a broken one, ends in; a full disk is none of these."""
 NOTED_EVERY_S = 5.0
 
 
 @dataclass
 class UnfinishedRun:
-    """A run in a folder. spent_s: seconds of its earlier parts, as far as they were noted."""
+    """A run in a folder. spent_s: seconds of its earlier parts, machines: theirs, as far as noted."""
 
     folder: Path
     spent_s: float = field(init=False)
+    machines: list[str] = field(init=False)
     _began: float = field(default_factory=time.monotonic)
-    _noted: float = 0.0
+    _noted: float | None = None
 
     def __post_init__(self) -> None:
         try:
-            self.spent_s = float(self._seconds.read_text())
+            spent, *self.machines = self._parts.read_text().splitlines()
+            self.spent_s = float(spent)
         except (OSError, ValueError):
-            self.spent_s = 0.0
+            self._forget()
 
-    def carry_out(self, config: Config, **given: Any) -> Summary:
+    def carry_out(self, config: Config, machine: str = "", **given: Any) -> Summary:
         """Begin the run, or go on with it if its code and files are still good for that."""
+        if machine and machine not in self.machines:
+            self.machines.append(machine)
+        begun = self.folder.exists()
         try:
             return self._go_on(config, **given)
-        except (JournalError, KeyError):  # a key: snapshots of earlier code may lack one
-            if not self.folder.exists():
-                raise
+        except UNREADABLE:
+            if not begun or self._noted is not None:
+                raise  # it has gone on, and failed by itself
             self.delete()
-            self.spent_s = 0.0
-            return self._go_on(config, **given)
+            self._forget()
+            return self.carry_out(config, machine, **given)
+
+    def _forget(self) -> None:
+        self.spent_s, self.machines = 0.0, []
 
     def _go_on(self, config: Config, **given: Any) -> Summary:
         result = simulate_run(
@@ -63,11 +73,11 @@ class UnfinishedRun:
         rmtree(self.folder, ignore_errors=True)
 
     @property
-    def _seconds(self) -> Path:
-        return self.folder / "seconds.txt"
+    def _parts(self) -> Path:
+        return self.folder / "parts.txt"
 
     def _note(self, _: Standing) -> None:
         spent = time.monotonic() - self._began
-        if spent - self._noted > NOTED_EVERY_S:
+        if self._noted is None or spent - self._noted > NOTED_EVERY_S:
             self._noted = spent
-            write_whole(self._seconds, f"{self.spent_s + spent}\n")
+            write_whole(self._parts, "\n".join([f"{self.spent_s + spent}", *self.machines, ""]))

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean, mean
 
-from run_workers import LEFT, RunOrder, Settings
+from run_workers import BOTH, LEFT, RunOrder, Settings
 
 from fedpace import ConfigError, simulate
 from fedpace.core.errors import NothingHappened
@@ -107,11 +107,16 @@ def samples_a_second(known: Sequence[Settings], runs: Runs, device: str) -> floa
     """
 
     def there(some: Iterable[Settings]) -> list[Settings]:
-        return [run for run in some if run.get("machine", "CPU").startswith("CPU") == (device == "cpu")]
+        return [run for run in some if _kinds(run) == {device == "cpu"}]
 
     every = (run for by_seed in runs.values() for run in by_seed.values() if _came_to_its_end(run))
     used = there(known) or there(every) or known
     return float(sum(run["samples"] for run in used) / sum(run["seconds"] for run in used))
+
+
+def _kinds(run: Settings) -> set[bool]:
+    """Of the machines that a run was on, if they were CPUs."""
+    return {one.startswith("CPU") for one in run.get("machine", "CPU").split(BOTH)}
 
 
 def write_expected(path: Path, table: PaperTable, seconds: Expected) -> None:

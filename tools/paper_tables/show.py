@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median, stdev
 
+from run_workers import BOTH
+
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.units import time_unit
 from paper_tables.ahead import ahead_table
@@ -246,7 +248,9 @@ def about(table: PaperTable, runs: Runs) -> str:
         return "Nothing is there yet."
     samples, seconds = sum(run["samples"] for run in made), sum(run["seconds"] for run in made)
     precisions = ", ".join(sorted({run["precision"] for run in made}))
-    machines = "; ".join(sorted({run["machine"] for run in made if "machine" in run}))
+    machines = "; ".join(
+        sorted({one for run in made for one in run.get("machine", "").split(BOTH) if one})
+    )
     chosen = any(len(scene.cells) > len(table.policies) for scene in table.scenes)
     seeds = ", ".join(map(str, table.choose_seeds))
     tuned = f"Settings by {table.scenes[0].criterion.words(None)} on seeds {seeds}. " if chosen else ""

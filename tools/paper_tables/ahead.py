@@ -14,8 +14,9 @@ NOBODY = "none got there"
 class Lead:
     """Ours against the best of the others on the way to a target.
 
-    where: a scene, or several together; rival: NOBODY where none of the others got there; of_it: its
-    time over ours; of_reference: that of the table's reference, None over several scenes.
+    where: a scene, or the value of a column, whose scenes are taken `together`; rival: NOBODY where
+    none of the others got there; of_it: its time over ours; of_reference: that of the table's
+    reference, None over several scenes.
     """
 
     where: str
@@ -23,6 +24,7 @@ class Lead:
     rival: str
     of_it: Ratio
     of_reference: Ratio | None = None
+    together: bool = False
 
 
 def ahead_table(
@@ -35,7 +37,8 @@ def ahead_table(
         yield f"\n| {own}, times ahead | best of the others | of it | of {table.reference} |"
         yield "|---|---|---:|---:|"
     for one in found:
-        place = ", ".join(text for text in (one.where, one.target) if text)
+        pairs = f"all: {count(len(one.of_it.values), 'pair')}"
+        place = ", ".join(text for text in (one.where, pairs if one.together else one.target) if text)
         versus = "" if one.of_reference is None else f"{one.of_reference} "
         yield f"| {place} | {one.rival} | {one.of_it} | {versus}|"
 
@@ -53,7 +56,7 @@ def leads(
             continue
         reference = find_row(here, table.label_in(study, table.reference))
         for target in scene.targets:
-            best = min(others, key=lambda row: _rank(row, target))
+            best = min(others, key=lambda row: _rank(row, ours, target))
             yield Lead(
                 scene.name,
                 metric.target(target),
@@ -80,7 +83,8 @@ def leads_by_column(
         whole = {name: one for name, one in pooled.items() if len(one.values) == most > 0}
         if whole:
             best = min(whole, key=lambda name: geometric_mean(whole[name].values))
-            yield Lead(f"{table.columns} {value}", f"all: {count(most, 'pair')}", best, whole[best])
+            aim = metric_in(rows[mine[0].name]).target(mine[0].targets[-1])
+            yield Lead(f"{table.columns} {value}", aim, best, whole[best], together=True)
 
 
 def rivals(table: PaperTable, own: str | None, rows: Sequence[Row]) -> list[Row]:
@@ -90,8 +94,10 @@ def rivals(table: PaperTable, own: str | None, rows: Sequence[Row]) -> list[Row]
     return [row for row in others if len(row.runs) == most]
 
 
-def _rank(row: Row, target: float) -> tuple[int, float]:
-    """Fewer misses first, then the smaller mean time, a miss counting as the length of its run."""
-    times = row.times(target)
-    missed = sum(time_s is None for time_s in times.values())
-    return missed, fmean(row.runs[seed]["end_s"] if one is None else one for seed, one in times.items())
+def _rank(row: Row, ours: Row, target: float) -> tuple[int, float]:
+    """Fewer misses first, then the smaller ratio to ours; where both miss it, the shorter runs."""
+    missed = sum(time_s is None for time_s in row.times(target).values())
+    times_ours = ratio(row, ours, target).number
+    return missed, fmean(
+        run["end_s"] for run in row.runs.values()
+    ) if times_ours is None else times_ours

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -19,11 +19,14 @@ MARKED = re.compile(f"^{BEGIN}$.*?^{END}$", re.DOTALL | re.MULTILINE)
 
 
 def overview(page: Path) -> Iterator[str]:
-    """The table: a line for every scene, or every value of the columns, of a table with ours in it."""
+    """The table: a line for every scene, or every value of the columns, of each table with ours in it.
+
+    pairs: runs of ours and of another one on the same seed.
+    """
     docs = page.parent
     yield "`python tools/overview.py docs/cadence.md`\n"
-    yield "| table | where | seeds | best of the others | times ahead of it |"
-    yield "|---|---|---:|---|---|"
+    yield "| table | where | pairs | times ahead of the best of the others |"
+    yield "|---|---|---:|---|"
     shown = {name: one.name for one in sorted(docs.glob("*.md")) for name in tables_in(one)}
     for path in sorted(FOLDER.glob("*.toml")):
         table = read_table(path)
@@ -33,9 +36,8 @@ def overview(page: Path) -> Iterator[str]:
         where = shown[table.name]
         title = table.title if where == page.name else f"[{table.title}]({where})"
         for place, found in _places(table, runs):
-            rivals = ", ".join(dict.fromkeys(one.rival for one in found))
-            ahead = ", ".join(f"{one.of_it.mean} ({one.target})" for one in found)
-            yield f"| {title} | {place} | {len(table.seeds)} | {rivals} | {ahead} |"
+            pairs = max(len(one.of_it.values) for one in found)
+            yield f"| {title} | {place} | {pairs} | {'; '.join(_of_rivals(found))} |"
             title = ""
 
 
@@ -48,6 +50,12 @@ def _places(table: PaperTable, runs: Runs) -> Iterator[tuple[str, list[Lead]]]:
             told = [one for one in found if one.of_it.values]
             if told:
                 yield ", ".join(text for text in (study, where) if text), told
+
+
+def _of_rivals(found: Iterable[Lead]) -> Iterator[str]:
+    """What is said of each of the best, one after the other."""
+    for rival, some in groupby(found, lambda one: one.rival):
+        yield f"{rival}: " + ", ".join(f"{one.of_it.mean} ({one.target})" for one in some)
 
 
 def write_overview(page: Path, check: bool = False) -> None:

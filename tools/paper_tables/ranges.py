@@ -6,7 +6,7 @@ run: ranges over cells are what claims are made of.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from paper_tables.rows import Row, find_row, ratio
+from paper_tables.rows import Ratio, Row, find_row, ratio
 from paper_tables.table import PaperTable, Scene
 
 
@@ -60,7 +60,7 @@ def found_range(
         there += 1
         if None in row.times(scene.targets[-1]).values():
             missed += 1
-        elif (number := _times_over(scene, rows[scene.name], policy, reference)) is not None:
+        elif (number := _times_over(scene, rows[scene.name], policy, reference).number) is not None:
             numbers.append(number)
     return _range(numbers, missed, there) if there else ""
 
@@ -75,7 +75,10 @@ def _range(numbers: Sequence[float], missed: int, cells: int) -> str:
 def _lead(
     table: PaperTable, reference: str, scenes: Sequence[Scene], rows: Mapping[str, Sequence[Row]]
 ) -> Iterator[str]:
-    """In how many cells the reference is ahead of all others that the paper tells of."""
+    """In how many cells the reference is ahead of all others that the paper tells of.
+
+    Who did not get there in a run that is shorter than the reference's time is not known to be behind.
+    """
     told_of = dict.fromkeys(policy for texts in table.says.values() for policy in texts)
     rivals = [one for one in told_of if not one.startswith(f"{reference}-")]
     if not rivals:
@@ -85,9 +88,10 @@ def _lead(
         said = [_number(table.said(scene, one)) for one in rivals]
         told += all(number is None or number > 1 for number in said)
         found = [_times_over(scene, rows[scene.name], one, reference) for one in rivals]
-        known = [number for number in found if number is not None]
-        cells += len(known) == len(rivals)
-        if len(known) == len(rivals) and min(known) <= 1:
+        beaten = [one.number is not None and one.number <= 1 and not one.at_least for one in found]
+        known = [one.number is not None and (one.number > 1 or not one.at_least) for one in found]
+        cells += all(known) or any(beaten)
+        if any(beaten):
             behind.append(scene.name)
     yield (
         f"\n{reference} is ahead of all of {', '.join(rivals)} in {cells - len(behind)} of {cells} "
@@ -95,10 +99,10 @@ def _lead(
     )
 
 
-def _times_over(scene: Scene, rows: Sequence[Row], policy: str, reference: str) -> float | None:
-    """A policy's time over the reference's in a cell, which may be a bound; None: not known."""
+def _times_over(scene: Scene, rows: Sequence[Row], policy: str, reference: str) -> Ratio:
+    """A policy's time over the reference's in a cell, which may be a bound, or not known."""
     row, base = find_row(rows, policy), find_row(rows, reference)
-    return None if row is None or base is None else ratio(row, base, scene.targets[-1]).number
+    return Ratio(()) if row is None or base is None else ratio(row, base, scene.targets[-1])
 
 
 def _number(text: str) -> float | None:

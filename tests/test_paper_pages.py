@@ -232,8 +232,10 @@ def test_columns_say_where_seeds_are_missing_and_are_told_together():
     runs |= {f"{keys[1]}fedbuff": {"0": entry(1, 2, 10)}}
     lines = list(show(columns(), runs))
     assert "| fedbuff | 0.50x | 0.25x (1 seed) |" in lines
-    assert "| m 5, all: 2 pairs | timelyfl | 2.00 (1.00 to 4.00) | |" in lines
-    assert "| m 6, all: 1 pair | timelyfl | 4.00 | |" in lines
+    # The logs are 0 and 1.386: their standard deviation is 0.980, over the root of two 0.693.
+    assert "| m 5, 60%, all: 2 pairs | timelyfl | 2.00 (1.00 to 4.00) ± 100% | |" in lines
+    assert "| m 6, 60%, all: 1 pair | timelyfl | 4.00 | |" in lines
+    assert "| m 6, 50%, all: 1 pair | timelyfl | 1.00 | |" in lines
 
 
 def test_seeds_of_a_ratio_are_those_that_both_have_and_bounds_stay_bounds():
@@ -244,4 +246,4 @@ def test_seeds_of_a_ratio_are_those_that_both_have_and_bounds_stay_bounds():
     runs |= {f"{key}fedbuff": {"0": entry(1, 2, 10), "1": entry(1, 2, 10)}}
     lines = list(show(columns(), runs))
     assert "| fedbuff | ≤ 0.01x (1 seed) |" in lines
-    assert "| m 5, all: 1 pair | timelyfl | ≥ 100.00 | |" in lines
+    assert "| m 5, 60%, all: 1 pair | timelyfl | ≥ 100.00 | |" in lines

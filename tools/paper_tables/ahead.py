@@ -26,6 +26,11 @@ class Lead:
     of_reference: Ratio | None = None
     together: bool = False
 
+    @property
+    def spread(self) -> str:
+        """The standard error of a mean over many pairs."""
+        return f" ± {100 * self.of_it.error:.0f}%" if self.together and self.of_it.error else ""
+
 
 def ahead_table(
     table: PaperTable, study: str, scenes: Sequence[Scene], rows: Mapping[str, Sequence[Row]]
@@ -37,10 +42,11 @@ def ahead_table(
         yield f"\n| {own}, times ahead | best of the others | of it | of {table.reference} |"
         yield "|---|---|---:|---:|"
     for one in found:
-        pairs = f"all: {count(len(one.of_it.values), 'pair')}"
-        place = ", ".join(text for text in (one.where, pairs if one.together else one.target) if text)
+        place = ", ".join(text for text in (one.where, one.target) if text)
         versus = "" if one.of_reference is None else f"{one.of_reference} "
-        yield f"| {place} | {one.rival} | {one.of_it} | {versus}|"
+        if one.together:
+            place += f", all: {count(len(one.of_it.values), 'pair')}"
+        yield f"| {place} | {one.rival} | {one.of_it}{one.spread} | {versus}|"
 
 
 def leads(
@@ -73,18 +79,19 @@ def leads_by_column(
     own = table.label_in(study, table.ours)
     for value in table.axes[table.columns] if table.columns else ():
         mine = [scene for scene in scenes if scene.values[table.columns or ""] == value]
-        pooled: dict[str, Ratio] = {}
-        for scene in mine:
-            ours = find_row(rows[scene.name], own)
-            for row in rivals(table, own, rows[scene.name]) if ours is not None else ():
-                found = ratio(row, ours, scene.targets[-1])
-                pooled[row.policy] = pooled.get(row.policy, Ratio(())).and_also(found)
-        most = max((len(one.values) for one in pooled.values()), default=0)
-        whole = {name: one for name, one in pooled.items() if len(one.values) == most > 0}
-        if whole:
-            best = min(whole, key=lambda name: geometric_mean(whole[name].values))
-            aim = metric_in(rows[mine[0].name]).target(mine[0].targets[-1])
-            yield Lead(f"{table.columns} {value}", aim, best, whole[best], together=True)
+        for target in mine[0].targets if mine else ():
+            pooled: dict[str, Ratio] = {}
+            for scene in mine:
+                ours = find_row(rows[scene.name], own)
+                for row in rivals(table, own, rows[scene.name]) if ours is not None else ():
+                    known = pooled.get(row.policy, Ratio(()))
+                    pooled[row.policy] = known.and_also(ratio(row, ours, target))
+            most = max((len(one.values) for one in pooled.values()), default=0)
+            whole = {name: one for name, one in pooled.items() if len(one.values) == most > 0}
+            if whole:
+                best = min(whole, key=lambda name: geometric_mean(whole[name].values))
+                aim = metric_in(rows[mine[0].name]).target(target)
+                yield Lead(f"{table.columns} {value}", aim, best, whole[best], together=True)
 
 
 def rivals(table: PaperTable, own: str | None, rows: Sequence[Row]) -> list[Row]:

@@ -55,7 +55,7 @@ def _places(table: PaperTable, runs: Runs) -> Iterator[tuple[str, list[Lead]]]:
 def _of_rivals(found: Iterable[Lead]) -> Iterator[str]:
     """What is said of each of the best, one after the other."""
     for rival, some in groupby(found, lambda one: one.rival):
-        yield f"{rival}: " + ", ".join(f"{one.of_it.mean} ({one.target})" for one in some)
+        yield f"{rival}: " + ", ".join(f"{one.of_it.mean}{one.spread} ({one.target})" for one in some)
 
 
 def write_overview(page: Path, check: bool = False) -> None:

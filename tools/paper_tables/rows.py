@@ -1,8 +1,9 @@
 """Rows of a paper's table: the runs of each policy's chosen setting, and ratios between them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, geometric_mean
+from statistics import fmean, geometric_mean, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from paper_tables.entries import Entry, metric_of
@@ -62,6 +63,12 @@ class Ratio:
     def number(self) -> float | None:
         """Geometric mean, also where it is a bound; None where there is none."""
         return geometric_mean(self.values) if self.values else None
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the mean, as a share of it; None of fewer than two."""
+        logs = [math.log(value) for value in self.values]
+        return math.expm1(stdev(logs) / math.sqrt(len(logs))) if len(logs) > 1 else None
 
     def and_also(self, other: "Ratio") -> "Ratio":
         """These and others."""

@@ -258,6 +258,7 @@ def about(table: PaperTable, runs: Runs) -> str:
     ratios = (
         f"; x: times of the policy over {table.reference}'s, geometric mean of the seeds' ratios; "
         "≥, ≤: a run that did not get there counts as long as it ran"
+        f"{'; ± %: standard error of a mean over pairs' if table.columns else ''}"
     )
     there = [
         len(row.runs) == len(table.seeds)

@@ -7,7 +7,9 @@ from tests.test_paper_tables import TINY, FailingWorkers, entry, toml_text, tool
 __all__ = ["tools"]  # a fixture
 
 
-def test_a_table_begins_with_the_longest_of_its_runs(tmp_path, monkeypatch):
+def test_a_table_begins_with_the_longest_of_its_runs_or_with_its_shortest_cells(
+    tmp_path, monkeypatch, capsys
+):
     from paper_tables.expected import write_expected
     from paper_tables.table import read_table
     from papers import main
@@ -39,6 +41,13 @@ def test_a_table_begins_with_the_longest_of_its_runs(tmp_path, monkeypatch):
         main([*command, "--within", "1", "--unfinished", str(tmp_path / "runs")])
     assert begun == [("fedbuff", 0), ("timelyfl", 1), ("fedbuff", 1), ("timelyfl", 0)]
     assert folders == [None, tmp_path / "runs"]
+    begun.clear()
+    with pytest.raises(SystemExit, match="the first 4 runs have all failed"):
+        main([*command, "--shortest"])
+    assert begun == [("timelyfl", 0), ("timelyfl", 1), ("fedbuff", 0), ("fedbuff", 1)]
+    with pytest.raises(SystemExit):
+        main([*command[:2], "--shortest"])
+    assert "--shortest goes by what --expected names" in capsys.readouterr().err
 
 
 def test_the_longest_runs_go_first_and_those_that_would_be_killed_last():

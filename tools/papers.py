@@ -12,7 +12,8 @@ on, here or on another machine. `--dry-run` tells what is left and how much trai
 forgets results of some policies, after a change of their code; `--write` puts the table into a page,
 between its two markers. `--expect FILE` writes how long each run will take on `--device`, which this
 machine need not have, and `--expected FILE` begins the longest first, and none that would be killed
-while others are left. With `--unfinished FOLDER` also a run that is stopped half way goes on where it
+while others are left; with `--shortest`, for a machine without the time for all, it begins with the
+cells that take least. With `--unfinished FOLDER` also a run that is stopped half way goes on where it
 was.
 """
 
@@ -28,7 +29,7 @@ from paper_tables.table import PaperTable, read_table
 
 from fedpace.core.errors import FedpaceError
 from fedpace.runs.config import toml_value
-from runs import Study, parser
+from runs import Study, parser, shortest_cells
 
 
 def main(given_arguments: list[str] | None = None) -> None:
@@ -46,6 +47,9 @@ def main(given_arguments: list[str] | None = None) -> None:
     arguments.add_argument("--rate", type=float, help="with --dry-run: samples a second")
     arguments.add_argument("--expect", type=Path, metavar="FILE", help="write how long runs will take")
     arguments.add_argument("--expected", type=Path, metavar="FILE", help="go by what --expect wrote")
+    arguments.add_argument(
+        "--shortest", action="store_true", help="with --expected: begin with the cells that take least"
+    )
     arguments.add_argument(
         "--unfinished", type=Path, metavar="FOLDER", help="keep runs under way here, to go on with them"
     )
@@ -65,9 +69,17 @@ def main(given_arguments: list[str] | None = None) -> None:
         forget(table, study, given.again.split(","))
     seeds = len(table.seeds) if given.seeds is None else given.seeds
     places = scene_parts(given.scenes) if given.scenes else [""]
+    if given.shortest and not given.expected:
+        arguments.error("--shortest goes by what --expected names; give it, too")
+    expected = None
+    if given.expected:
+        from paper_tables.expected import read_expected
+
+        expected = read_expected(given.expected, table)
 
     def wanted() -> Any:
-        return orders(table, study.runs, policies, seeds, places)
+        found = orders(table, study.runs, policies, seeds, places)
+        return shortest_cells(found, expected) if given.shortest and expected else found
 
     if given.dry_run:
         from paper_tables.estimate import estimate
@@ -83,11 +95,6 @@ def main(given_arguments: list[str] | None = None) -> None:
         write_expected(given.expect, table, found)
         print(f"{len(found)} runs, {sum(found.values()):,.0f} seconds of processes")
         return
-    expected = None
-    if given.expected:
-        from paper_tables.expected import read_expected
-
-        expected = read_expected(given.expected, table)
     if given.figures:
         from paper_tables.figures import draw
 
@@ -106,7 +113,10 @@ def main(given_arguments: list[str] | None = None) -> None:
         jobs = jobs_at_once(given.jobs, given.device, 1000)
         extract = partial(entry_of, metric=table.config.compare.metric)
         limits = given.minutes, given.within
-        study.carry_out_wanted(wanted, extract, jobs, given.device, *limits, expected, given.unfinished)
+        longest_first = None if given.shortest else expected
+        study.carry_out_wanted(
+            wanted, extract, jobs, given.device, *limits, longest_first, given.unfinished
+        )
         print("\n".join([*progress(table, study.runs, policies, seeds, places), ""]))
     from paper_tables.show import show
 

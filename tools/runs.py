@@ -201,6 +201,14 @@ def in_turn(orders: Iterable[RunOrder], expected: Expected, left_s: float) -> li
     return sorted(orders, key=turn)
 
 
+def shortest_cells(orders: Iterable[RunOrder], expected: Expected) -> list[RunOrder]:
+    """Runs of the cell (key) that takes least in all first; those that nothing is expected of lead."""
+    cells: dict[str, float] = {}
+    for (key, _), seconds in expected.items():
+        cells[key] = cells.get(key, 0.0) + seconds
+    return sorted(orders, key=lambda order: cells.get(order.key, 0.0))
+
+
 def accuracies(rows: Rows, runs: Runs) -> Iterator[str]:
     """A Markdown table of final accuracies: mean and standard deviation over seeds."""
     columns = list(next(iter(rows.values())))

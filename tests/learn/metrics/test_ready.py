@@ -10,6 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from fedpace import metrics
 from fedpace.core.errors import ConfigError
+from fedpace.learn.metrics.loss import LossTotal, ignored_target, loss_weight
 from fedpace.learn.model.weights import Weights
 from tests.learn.metrics.test_metric import ONE, scores
 
@@ -126,11 +127,28 @@ def test_the_loss_by_weights_of_classes_does_not_depend_on_its_batches(loss):
         assert found == pytest.approx(loss(LOGITS, targets).item())
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(weight=torch.arange(1.0, 201.0)),
+        nn.CrossEntropyLoss(weight=torch.arange(1.0, 201.0), ignore_index=7),
+        nn.CrossEntropyLoss(),
+        metrics.TokenLoss(),
+    ],
+)
+def test_classes_in_bytes_count_as_they_do_as_integers(loss):
+    """torch takes bytes for a mask of what they index, and -100 for 156 beside them."""
+    outputs = torch.randn(6, 200, generator=torch.Generator().manual_seed(5))
+    targets = torch.tensor([156, 7, 7, 0, 199, 3])
+    total = LossTotal(loss)
+    for some in (slice(0, 1), slice(1, 4), slice(4, 6)):
+        total.update(outputs[some], targets[some].to(torch.uint8), 0)
+    assert total.value() == pytest.approx(loss(outputs, targets).item())
+
+
 @pytest.mark.parametrize("weight", [None, torch.ones(3, device="meta")])
 def test_what_a_batch_of_a_loss_counts_is_known_to_a_gpu_without_being_waited_for(weight):
     """On torch's device without values whatever has to read one is an error."""
-    from fedpace.learn.metrics.loss import loss_weight
-
     outputs, targets = LOGITS.to("meta"), LABELS.to("meta")
     found = loss_weight(partial(cross_entropy, weight=weight))(outputs, targets, 40)
     assert (found.device.type, found.shape) == ("meta", ())
@@ -140,8 +158,6 @@ def test_what_a_batch_of_a_loss_counts_is_known_to_a_gpu_without_being_waited_fo
     "loss", [partial(cross_entropy, reduction="sum"), nn.CrossEntropyLoss(reduction="sum")]
 )
 def test_a_sum_counts_by_samples_whatever_it_leaves_out(loss):
-    from fedpace.learn.metrics.loss import ignored_target, loss_weight
-
     assert loss_weight(loss)(LOGITS, LABELS.where(LABELS > 0, -100), 40) == 40
     assert ignored_target(loss) is None
 

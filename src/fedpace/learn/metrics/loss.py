@@ -44,7 +44,7 @@ class TokenLoss:
 
     def weight(self, outputs: Any, targets: Tensor) -> Tensor:
         """Tokens that count."""
-        return (targets != self.ignore).sum()
+        return (targets.long() != self.ignore).sum()
 
 
 def loss_weight(loss: Callable[..., Any]) -> Callable[[Any, Any, int], Any]:
@@ -86,6 +86,7 @@ def _weight_of(targets: Any, ignored: int, weights: Tensor | None, size: int) ->
     """What a batch's targets weigh together; its samples where targets are no classes."""
     if not isinstance(targets, Tensor) or targets.is_floating_point():
         return size
+    targets = targets.long()  # bytes would be taken for a mask, and 156 for -100
     counted = targets != ignored
     if weights is None:
         return counted.sum()

@@ -106,6 +106,22 @@ def test_a_table_says_how_many_clients_were_left_out_where_some_were():
     assert not any("left out" in line for line in show(table, runs))
 
 
+def test_one_of_very_many_rounds_is_not_taken_for_none():
+    from paper_tables.entries import entry_of
+    from paper_tables.rows import left_out_of
+
+    from fedpace import simulate
+
+    rounded = {"participations": [0.5, 0.0], "rounds": 20_001}
+    assert left_out_of(entry(1, **rounded)) is None
+    assert left_out_of(entry(1, **rounded | {"rounds": 20_000})) == 0.5
+    assert left_out_of(entry(1, **rounded | {"participations": [0.5, 0.1]})) == 0.0
+    assert left_out_of(entry(1, **rounded, left_out=0.0)) == 0.0
+    config = {"clients": 4, "task": {"kind": "timing"}, "policy": "sync", "stop": {"rounds": 1}}
+    summary = simulate(config | {"policies": {"sync": {"n": 1}}}, progress=False).summary
+    assert entry_of(summary)["left_out"] == 0.75
+
+
 def test_figures_of_a_metric_that_falls_show_the_part_with_the_targets(tmp_path, monkeypatch):
     from matplotlib import pyplot
     from paper_tables.figures import draw
@@ -188,6 +204,58 @@ def test_what_the_paper_says_stands_beside_what_came_out_over_cells():
         columns(**{"paper.ranges": "n"})
     with pytest.raises(ConfigError, match=r"set paper\.columns, too"):
         made(**{"paper.scenes": {"m": {"5": {"clients": 5}}}, "paper.ranges": "m", "sweep.grid": {}})
+
+
+def test_what_the_paper_says_can_be_of_one_study():
+    from paper_tables.show import show
+
+    studies = {"One": ["timelyfl", "fedbuff"]}
+    table = columns(**{"paper.studies": studies, "paper.says": {"One, a": {"fedbuff": ["1.5x", "2x"]}}})
+    runs = {f"part a, m {m}: {name}": {"0": entry(1, 2, 10)} for m in (5, 6) for name in table.policies}
+    lines = list(show(table, runs))
+    assert "\n**One, a**\n" in lines
+    assert "| fedbuff | 1.5x | 2x |" in lines
+
+
+def test_a_cell_in_which_fewer_than_half_of_the_seeds_miss_is_a_bound_as_in_papers():
+    from paper_tables.show import show
+
+    says = {"a": {"fedbuff": ["1.5x", ""]}}
+    table = columns(**{"paper.says": says, "paper.ranges": "m", "compare.seeds": 3})
+    runs = {}
+    for m, missed in ((5, 1), (6, 2)):
+        runs[f"part a, m {m}: timelyfl"] = {str(seed): entry(1, 2, 1) for seed in range(3)}
+        runs[f"part a, m {m}: fedbuff"] = {
+            str(seed): entry(1, 2) if seed < missed else entry(1, 2, 150) for seed in range(3)
+        }
+    lines = list(show(table, runs))
+    # The cube root of 1000 x 150 x 150; of the second cell the paper tells nothing.
+    assert "| fedbuff | 1.5x | ≥ 282x |  | misses in 1 of 1 |" in lines
+    assert any("(in the paper in 1 of 1)" in line for line in lines)
+
+
+def test_a_table_of_last_values_has_no_times_over_a_column():
+    from paper_tables.show import show
+
+    runs = {
+        f"part a, m {m}: {name}": {"0": entry(1, 2, 10, final=0.6)}
+        for m in (5, 6)
+        for name in ("timelyfl", "fedbuff")
+    }
+    assert any("times ahead" in line for line in show(columns(), runs))
+    last = columns(**{"sweep.by": "value", "sweep.targets": []})
+    assert not any("times ahead" in line for line in show(last, runs))
+
+
+def test_only_targets_that_all_scenes_of_a_column_have_are_told_together():
+    from paper_tables.show import show
+
+    scenes = {"part": {"a": {}, "b": {"compare.targets": [0.5]}}, "m": {"5": {"clients": 5}}}
+    table = columns(**{"paper.scenes": scenes})
+    keys = [f"part {part}, m 5: {name}" for part in "ab" for name in table.policies]
+    lines = list(show(table, {key: {"0": entry(1, 2, 10)} for key in keys}))
+    told = [line for line in lines if ", all: " in line]
+    assert [line.split(", ")[1] for line in told] == ["50%"]
 
 
 def columns(**changes):

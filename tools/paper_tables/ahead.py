@@ -15,21 +15,22 @@ class Lead:
     """Ours against the best of the others on the way to a target.
 
     where: a scene, or the value of a column, whose scenes are taken `together`; rival: NOBODY where
-    none of the others got there; of_it: its time over ours; of_reference: that of the table's
+    none of the others got there; over_rival: its time over ours; over_reference: that of the table's
     reference, None over several scenes.
     """
 
     where: str
     target: str
     rival: str
-    of_it: Ratio
-    of_reference: Ratio | None = None
+    over_rival: Ratio
+    over_reference: Ratio | None = None
     together: bool = False
 
     @property
     def spread(self) -> str:
         """The standard error of a mean over many pairs."""
-        return f" ± {100 * self.of_it.error:.0f}%" if self.together and self.of_it.error else ""
+        error = self.over_rival.error
+        return f" ± {100 * error:.0f}%" if self.together and error else ""
 
 
 def ahead_table(
@@ -43,10 +44,10 @@ def ahead_table(
         yield "|---|---|---:|---:|"
     for one in found:
         place = ", ".join(text for text in (one.where, one.target) if text)
-        versus = "" if one.of_reference is None else f"{one.of_reference} "
+        versus = "" if one.over_reference is None else f"{one.over_reference} "
         if one.together:
-            place += f", all: {count(len(one.of_it.values), 'pair')}"
-        yield f"| {place} | {one.rival} | {one.of_it}{one.spread} | {versus}|"
+            place += f", all: {count(len(one.over_rival.values), 'pair')}"
+        yield f"| {place} | {one.rival} | {one.over_rival}{one.spread} | {versus}|"
 
 
 def leads(
@@ -75,11 +76,20 @@ def leads(
 def leads_by_column(
     table: PaperTable, study: str, scenes: Sequence[Scene], rows: Mapping[str, Sequence[Row]]
 ) -> Iterator[Lead]:
-    """The same over all scenes with one value of the columns: single cells are few seeds."""
+    """The same over all scenes with one value of the columns: single cells are few seeds.
+
+    Of scenes whose targets are not all the same, those that all of them have.
+    """
     own = table.label_in(study, table.ours)
+    timed = [scene for scene in scenes if scene.criterion.by == "time"]
     for value in table.axes[table.columns] if table.columns else ():
-        mine = [scene for scene in scenes if scene.values[table.columns or ""] == value]
-        for target in mine[0].targets if mine else ():
+        mine = [scene for scene in timed if scene.values[table.columns or ""] == value]
+        everywhere = (
+            [target for target in mine[0].targets if all(target in scene.targets for scene in mine)]
+            if mine
+            else []
+        )
+        for target in everywhere:
             pooled: dict[str, Ratio] = {}
             for scene in mine:
                 ours = find_row(rows[scene.name], own)
@@ -90,7 +100,7 @@ def leads_by_column(
             whole = {name: one for name, one in pooled.items() if len(one.values) == most > 0}
             if whole:
                 best = min(whole, key=lambda name: geometric_mean(whole[name].values))
-                aim = metric_in(rows[mine[0].name]).target(target)
+                aim = metric_in([row for scene in mine for row in rows[scene.name]]).target(target)
                 yield Lead(f"{table.columns} {value}", aim, best, whole[best], together=True)
 
 

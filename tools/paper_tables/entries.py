@@ -10,6 +10,9 @@ from fedpace.report.summary import Summary, Track
 MOST_POINTS = 150
 """Tests of a curve that are kept, besides those that are better than all before them."""
 
+LEAST_KEPT = 0.00005
+"""Participations below this are kept as none: four decimals are."""
+
 Entry = dict[str, Any]
 
 
@@ -33,6 +36,7 @@ def entry_of(summary: Summary, metric: str | None = None) -> Entry:
         "arrived": summary.arrived,
         "clients": round(summary.mean_clients, 2),
         "participation": _short(summary.mean_participation),
+        "left_out": _short(summary.left_out),
         "participations": [round(share, 4) for share in summary.participation.values()],
         "idle": _short(summary.idle_share),
         "staleness": _short(summary.mean_staleness),

@@ -36,7 +36,7 @@ def overview(page: Path) -> Iterator[str]:
         where = shown[table.name]
         title = table.title if where == page.name else f"[{table.title}]({where})"
         for place, found in _places(table, runs):
-            pairs = max(len(one.of_it.values) for one in found)
+            pairs = max(len(one.over_rival.values) for one in found)
             yield f"| {title} | {place} | {pairs} | {'; '.join(_of_rivals(found))} |"
             title = ""
 
@@ -47,15 +47,17 @@ def _places(table: PaperTable, runs: Runs) -> Iterator[tuple[str, list[Lead]]]:
         rows = {scene.name: rows_of(table, scene, study, runs) for scene in table.scenes}
         tell = leads if table.columns is None else leads_by_column
         for where, found in groupby(tell(table, study, table.scenes, rows), lambda one: one.where):
-            told = [one for one in found if one.of_it.values]
+            told = [one for one in found if one.over_rival.values]
             if told:
                 yield ", ".join(text for text in (study, where) if text), told
 
 
 def _of_rivals(found: Iterable[Lead]) -> Iterator[str]:
-    """What is said of each of the best, one after the other."""
+    """A text for each best rival: how many times ahead of it ours is, target by target."""
     for rival, some in groupby(found, lambda one: one.rival):
-        yield f"{rival}: " + ", ".join(f"{one.of_it.mean}{one.spread} ({one.target})" for one in some)
+        yield f"{rival}: " + ", ".join(
+            f"{one.over_rival.mean}{one.spread} ({one.target})" for one in some
+        )
 
 
 def write_overview(page: Path, check: bool = False) -> None:

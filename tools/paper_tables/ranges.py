@@ -15,7 +15,8 @@ def ranges_table(
 ) -> Iterator[str]:
     """Times over the reference's: the range over the cells with each value of the axis `ranges`.
 
-    A cell is the geometric mean of its seeds; one in which a seed did not get there is counted apart.
+    A cell is the geometric mean of its seeds. One in which at least half of them did not get there is
+    counted apart, as papers do; where fewer did not, it is a bound.
     """
     reference = table.label_in(study, table.reference)
     if table.ranges is None or reference is None:
@@ -33,18 +34,21 @@ def ranges_table(
         texts = []
         for value in values:
             mine = [scene for scene in scenes if scene.values[table.ranges] == value]
-            texts += [told_range(table, mine, policy), found_range(mine, rows, policy, reference)]
+            texts += [
+                told_range(table, study, mine, policy),
+                found_range(mine, rows, policy, reference),
+            ]
         if any(texts):
             yield f"| {policy} | " + " | ".join(texts) + " |"
-    yield from _lead(table, reference, scenes, rows)
+    yield from _lead(table, study, reference, scenes, rows)
 
 
-def told_range(table: PaperTable, scenes: Sequence[Scene], policy: str) -> str:
+def told_range(table: PaperTable, study: str, scenes: Sequence[Scene], policy: str) -> str:
     """The range that the paper tells for some cells; nothing where it tells none."""
-    told = [text for scene in scenes if (text := table.said(scene, policy))]
+    told = [text for scene in scenes if (text := table.said(study, scene, policy))]
     if not told:
         return ""
-    numbers = [number for text in told if (number := _number(text)) is not None]
+    numbers = [Ratio((number,)) for text in told if (number := _number(text)) is not None]
     return _range(numbers, len(told) - len(numbers), len(told))
 
 
@@ -52,41 +56,60 @@ def found_range(
     scenes: Sequence[Scene], rows: Mapping[str, Sequence[Row]], policy: str, reference: str
 ) -> str:
     """The range of what came out in some cells; nothing where nothing has run."""
-    numbers, missed, there = list[float](), 0, 0
+    numbers, missed, there = list[Ratio](), 0, 0
     for scene in scenes:
         row = find_row(rows[scene.name], policy)
         if row is None or not row.runs:
             continue
         there += 1
-        if None in row.times(scene.targets[-1]).values():
+        times = list(row.times(scene.targets[-1]).values())
+        over = _times_over(scene, rows[scene.name], policy, reference)
+        if 2 * times.count(None) >= len(times):
             missed += 1
-        elif (number := _times_over(scene, rows[scene.name], policy, reference).number) is not None:
-            numbers.append(number)
+        elif over.values:
+            numbers.append(over)
     return _range(numbers, missed, there) if there else ""
 
 
-def _range(numbers: Sequence[float], missed: int, cells: int) -> str:
+def _range(numbers: Sequence[Ratio], missed: int, cells: int) -> str:
     if not numbers:
         return f"misses in {missed} of {cells}"
-    ends = list(dict.fromkeys(f"{one:.2g}x" for one in (min(numbers), max(numbers))))
+    ordered = sorted(numbers, key=lambda one: one.number or 0.0)
+    ends = list(
+        dict.fromkeys(
+            f"{one.bound}{_digits(one.number or 0.0)}x" for one in ordered[:: len(ordered) - 1 or 1]
+        )
+    )
     return " to ".join(ends) + (f", misses in {missed} of {cells}" if missed else "")
 
 
+def _digits(number: float) -> str:
+    """Two digits, or all of those before the point."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.2g}"
+
+
 def _lead(
-    table: PaperTable, reference: str, scenes: Sequence[Scene], rows: Mapping[str, Sequence[Row]]
+    table: PaperTable,
+    study: str,
+    reference: str,
+    scenes: Sequence[Scene],
+    rows: Mapping[str, Sequence[Row]],
 ) -> Iterator[str]:
     """In how many cells the reference is ahead of all others that the paper tells of.
 
     Who did not get there in a run that is shorter than the reference's time is not known to be behind.
+    Labels that begin with the reference's are forms of it, and none of the others.
     """
-    told_of = dict.fromkeys(policy for texts in table.says.values() for policy in texts)
+    told_of = dict.fromkeys(policy for scene in scenes for policy in table.says_of(study, scene))
     rivals = [one for one in told_of if not one.startswith(f"{reference}-")]
     if not rivals:
         return
-    told, cells, behind = 0, 0, []
+    told, of_paper, cells, behind = 0, 0, 0, []
     for scene in scenes:
-        said = [_number(table.said(scene, one)) for one in rivals]
-        told += all(number is None or number > 1 for number in said)
+        said = [text for one in rivals if (text := table.said(study, scene, one))]
+        numbers = [_number(text) for text in said]
+        of_paper += bool(said)
+        told += bool(said) and all(number is None or number > 1 for number in numbers)
         found = [_times_over(scene, rows[scene.name], one, reference) for one in rivals]
         beaten = [one.number is not None and one.number <= 1 and not one.at_least for one in found]
         known = [one.number is not None and (one.number > 1 or not one.at_least) for one in found]
@@ -95,7 +118,7 @@ def _lead(
             behind.append(scene.name)
     yield (
         f"\n{reference} is ahead of all of {', '.join(rivals)} in {cells - len(behind)} of {cells} "
-        f"cells (in the paper in {told} of {len(scenes)}); not with {'; '.join(behind) or 'none'}."
+        f"cells (in the paper in {told} of {of_paper}); not with {'; '.join(behind) or 'none'}."
     )
 
 

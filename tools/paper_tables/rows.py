@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, geometric_mean, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
-from paper_tables.entries import Entry, metric_of
+from paper_tables.entries import LEAST_KEPT, Entry, metric_of
 from paper_tables.schedule import choose, stands_for
 from paper_tables.table import PaperTable, Scene
 from runs import Runs, reached
@@ -33,8 +33,9 @@ class Row:
     @property
     def left_out(self) -> float | None:
         """Share of the clients that were part of no round, mean over the seeds that tell."""
-        told = [shares for run in self.runs.values() if (shares := run.get("participations"))]
-        return fmean(fmean(share == 0 for share in shares) for shares in told) if told else None
+        told = [left_out_of(run) for run in self.runs.values()]
+        known = [share for share in told if share is not None]
+        return fmean(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,14 @@ class Ratio:
     @property
     def mean(self) -> str:
         """Geometric mean, with a sign where it is a bound."""
-        if not self.values:
-            return "-"
-        sign = "≥ " * bool(self.at_least) + "≤ " * bool(self.at_most)
+        return f"{self.bound}{_decimals(geometric_mean(self.values))}" if self.values else "-"
+
+    @property
+    def bound(self) -> str:
+        """The sign of a mean that is a bound."""
         if self.at_least and self.at_most:
-            sign = "~ "
-        return f"{sign}{_decimals(geometric_mean(self.values))}"
+            return "~ "
+        return "≥ " * bool(self.at_least) + "≤ " * bool(self.at_most)
 
     @property
     def number(self) -> float | None:
@@ -131,6 +134,20 @@ def participation_gains(first: Row, second: Row) -> list[float]:
     return gains
 
 
+def left_out_of(run: Entry) -> float | None:
+    """Share of a run's clients that were part of no round; None where that was not kept.
+
+    Older results kept participations alone, of which one in very many rounds was rounded to none.
+    """
+    if "left_out" in run:
+        share: float | None = run["left_out"]
+        return share
+    shares = run.get("participations")
+    if not shares or (0 in shares and run["rounds"] > 1 / LEAST_KEPT):
+        return None
+    return fmean(share == 0 for share in shares)
+
+
 def find_row(rows: Sequence[Row], policy: str | None) -> Row | None:
     """The row of a policy."""
     return next((row for row in rows if row.policy == policy), None)
@@ -142,7 +159,7 @@ def percent(share: float | None) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """So many of something."""
+    """A number and its noun, in the plural where it is not one."""
     return f"{number} {what}{'s' * (number != 1)}"
 
 

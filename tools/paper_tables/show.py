@@ -19,7 +19,7 @@ from paper_tables.rows import (
     ratio,
     rows_of,
 )
-from paper_tables.table import PaperTable, Scene
+from paper_tables.table import PaperTable, Scene, heading_of
 from runs import Runs, reached
 
 
@@ -36,7 +36,7 @@ def study_lines(table: PaperTable, study: str, runs: Runs) -> Iterator[str]:
     there = [scene for scene in table.scenes if any(row.runs for row in rows[scene.name])]
     if table.columns is None:
         for scene in there:
-            heading = ", ".join(text for text in (study, scene.name) if text)
+            heading = heading_of(study, scene.name)
             yield f"\n**{heading}**\n" if heading else ""
             yield from times_table(
                 table, study, scene, rows[scene.name], table.says.get(heading or "all", {})
@@ -133,10 +133,9 @@ def column_tables(
 ) -> Iterator[str]:
     """A table for each value of all axes but one, which is in its columns with the axes after it."""
     first = list(table.axes).index(table.columns or "")
-    axes = list(table.axes)[:first]
-    for place in dict.fromkeys(tuple(scene.values[axis] for axis in axes) for scene in scenes):
-        mine = [scene for scene in scenes if tuple(scene.values[axis] for axis in axes) == place]
-        heading = ", ".join([text for text in (study,) if text] + list(place))
+    for place in dict.fromkeys(map(table.place_of, scenes)):
+        mine = [scene for scene in scenes if table.place_of(scene) == place]
+        heading = heading_of(study, *place)
         yield f"\n**{heading}**\n" if heading else ""
         columns = " | ".join(_column(table, scene, first) for scene in mine)
         yield f"| {_what(mine[0])} | {columns} |"
@@ -154,12 +153,13 @@ def column_tables(
             ]
             if any(cells):
                 yield f"| {policy} | " + " | ".join(cells) + " |"
-        says = table.says.get(heading or "all", {})
+        says = table.says_of(study, mine[0])
         if says:
             yield f"\n| the paper | {columns} |"
             yield "|---|" + "---:|" * len(mine)
             for policy in says:
-                yield f"| {policy} | " + " | ".join(table.said(scene, policy) for scene in mine) + " |"
+                texts = [table.said(study, scene, policy) for scene in mine]
+                yield f"| {policy} | " + " | ".join(texts) + " |"
 
 
 def settings_table(
@@ -236,9 +236,11 @@ def participation_table(
                 f"| {place}{row.policy} | {100 * fmean(found):+.1f} | {percent(fmean(more))} |"
             )
     if lines:
-        yield f"\n| {reference} against | participation, points | clients with a higher one, % |"
+        yield f"\n<details><summary>Participation: {reference} against the others</summary>\n"
+        yield f"| {reference} against | participation, points | clients with a higher one, % |"
         yield "|---|---:|---:|"
         yield from lines
+        yield "\n</details>"
 
 
 def about(table: PaperTable, runs: Runs) -> str:

@@ -201,12 +201,19 @@ class PaperTable:
         wanted = {**scene.values, **self.choose_in}
         return next(one for one in self.scenes if one.values == wanted)
 
-    def said(self, scene: Scene, policy: str) -> str:
+    def place_of(self, scene: Scene) -> tuple[str, ...]:
+        """The scene's values of the axes before the columns."""
+        axes = list(self.axes)
+        return tuple(scene.values[axis] for axis in axes[: axes.index(self.columns or "")])
+
+    def says_of(self, study: str, scene: Scene) -> Mapping[str, Any]:
+        """What the paper tells of the scene's place, in a table with columns."""
+        return self.says.get(heading_of(study, *self.place_of(scene)) or "all", {})
+
+    def said(self, study: str, scene: Scene, policy: str) -> str:
         """What the paper tells of a policy in a scene of a table with columns; nothing: not told."""
-        before = list(self.axes)[: list(self.axes).index(self.columns or "")]
-        place = [scene.values[axis] for axis in before]
-        texts = self.says.get(", ".join(place) or "all", {}).get(policy)
-        alike = [one.name for one in self.scenes if [one.values[axis] for axis in before] == place]
+        texts, place = self.says_of(study, scene).get(policy), self.place_of(scene)
+        alike = [one.name for one in self.scenes if self.place_of(one) == place]
         return "" if texts is None else str(texts[alike.index(scene.name)])
 
     def label_in(self, study: str, name: str | None) -> str | None:
@@ -214,6 +221,11 @@ class PaperTable:
         labels = self.studies[study]
         found = [label for label in labels if name is not None and label.startswith(f"{name}-")]
         return name if name in labels else next(iter(found), None)
+
+
+def heading_of(study: str, *place: str) -> str:
+    """The heading of a table, by which `[paper.says]` names it, too."""
+    return ", ".join(text for text in (study, *place) if text)
 
 
 def read_table(name: str | Path, overrides: Mapping[str, Any] | None = None) -> PaperTable:

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from fedpace.core.codec import decode
 from fedpace.core.commands import Aggregate, Command, Evaluate, Note
@@ -101,6 +102,15 @@ def test_what_was_measured_is_recalled_in_its_order(path):
     journal.close(complete=False)
 
 
+def test_a_run_that_measures_more_than_it_did_does_not_go_as_it_went(path):
+    journal = RetracedJournal(path, 8, None)
+    journal.measured()
+    for recall in (journal.measured, journal.clients_evaluated):
+        with pytest.raises(JournalError, match="the run does not go as it went"):
+            recall()
+    journal.close(complete=False)
+
+
 def test_models_learn_nothing_until_the_line_of_the_snapshot(path):
     journal, models = RetracedJournal(path, 8, Snapshot(3, {"number": 1})), Models()
     for message in MESSAGES[:2]:
@@ -113,6 +123,50 @@ def test_models_learn_nothing_until_the_line_of_the_snapshot(path):
         assert models.notes == [("load", {"number": 1})]
     assert not models.retracing
     journal.close(complete=False)
+
+
+class Failing(Models):
+    """Cannot load what a snapshot has."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def load(self, state):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("weights"),
+        IndexError("no third model"),
+        TypeError("a list"),
+        ValueError("too many"),
+        AttributeError("no states"),
+        RuntimeError("shapes differ"),
+    ],
+)
+def test_a_snapshot_that_models_cannot_load_is_refused_as_one_of_another_version(path, error):
+    journal = RetracedJournal(path, 8, Snapshot(1, {}))
+    with pytest.raises(JournalError, match=r"of another version \(.*start over") as refused:
+        journal.restore(Failing(error))
+    assert refused.value.__cause__ is error
+    journal.close(complete=False)
+
+
+def test_a_gpu_without_memory_says_nothing_of_the_snapshot(path):
+    journal = RetracedJournal(path, 8, Snapshot(1, {}))
+    with pytest.raises(torch.OutOfMemoryError):
+        journal.restore(Failing(torch.OutOfMemoryError("CUDA out of memory")))
+    journal.close(complete=False)
+
+
+@pytest.mark.parametrize("values", [{"lines": 3, "tensors": {}}, [3, {}]])
+def test_a_snapshot_with_other_values_is_refused_as_one_of_another_version(tmp_path, values):
+    files.save(tmp_path / "snapshot.pt", values)
+    with pytest.raises(JournalError, match=r"snapshot\.pt: the snapshot is of another version"):
+        Snapshot.find(tmp_path / "snapshot.pt")
 
 
 def test_a_journal_that_is_shorter_than_its_snapshot_is_refused(path):

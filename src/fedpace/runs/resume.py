@@ -12,10 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedpace.core import codec
 from fedpace.core.codec import Message
@@ -34,6 +35,7 @@ from fedpace.runs.disk.generations import KEPT, SnapshotFiles
 
 log = logging.getLogger("fedpace.server")
 
+T = TypeVar("T")
 _SPENT, _CLOSED, _FINISHED = b'{"fact":"spent"', b'{"fact":"closed"', b'{"fact":"finished"'
 
 
@@ -46,9 +48,29 @@ class Snapshot:
 
     @classmethod
     def find(cls, path: Path) -> "Snapshot | None":
-        """The newest one that is whole; JournalError where all are damaged."""
+        """The newest one that is whole; JournalError where all are damaged, or of another version."""
         values = SnapshotFiles(path).load()
-        return None if values is None else cls(**values)
+        if values is None:
+            return None
+        with _refused_unless_fitting(path):
+            return cls(**values)
+
+
+@contextmanager
+def _refused_unless_fitting(path: Path) -> Iterator[None]:
+    """Around what reads a snapshot's values: JournalError where they are not such as are saved now.
+
+    RuntimeErrors of a kind of their own, as torch has for a GPU without memory, say nothing of those.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and type(error) is not RuntimeError:
+            raise
+        raise JournalError(
+            f"{path}: the snapshot is of another version ({error!r}); resume with the version that "
+            "wrote it, or start over with overwrite=True"
+        ) from error
 
 
 class RetracedJournal(Journal):
@@ -111,17 +133,24 @@ class RetracedJournal(Journal):
         if self._snapshot is not None and self.retraced < self._snapshot.lines:
             models.retrace(self)
         elif self._snapshot is not None:
-            models.load(self._snapshot.state)
+            with _refused_unless_fitting(self._part):
+                models.load(self._snapshot.state)
             self._snapshot = None
 
     def evaluated(self) -> dict[str, float]:
-        return next(self._evaluated).metrics
+        return self._recall(self._evaluated).metrics
 
     def clients_evaluated(self) -> tuple[float | None, ...]:
-        return next(self._clients_evaluated).values
+        return self._recall(self._clients_evaluated).values
 
     def measured(self) -> tuple[float | None, ...]:
-        return tuple(next(self._measured).values)
+        return tuple(self._recall(self._measured).values)
+
+    def _recall(self, earlier: Iterator[T]) -> T:
+        """The next of what was measured; JournalError where less was measured than is asked for now."""
+        for one in earlier:
+            return one
+        raise self.differs(self.retraced)
 
     def close(self, complete: bool) -> None:
         self._old.close()

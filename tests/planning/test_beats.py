@@ -8,7 +8,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedpace.core.model import ModelProfile
-from fedpace.planning.beats import BeatClients, BeatWork, beat_length, fit_to_beats, part_of_batch
+from fedpace.planning.beats import (
+    BeatClients,
+    BeatSpeeds,
+    BeatWork,
+    beat_length,
+    cut_beat,
+    fit_to_beats,
+    part_of_batch,
+)
 
 MODEL = ModelProfile.even(10, 1000, forward_share=0.3)
 NEVER = 2**31
@@ -267,10 +275,14 @@ def test_no_other_beat_has_more_done_for_its_time(batch_s, down_s, up_s, goals, 
     assert worth(found) == pytest.approx(max(map(worth, able)))
 
 
-def length(batch_s, transfer_s, k, goal=1, kept=1, halvings=3, whole=16, fixed=0.0, **more):
-    """The beat of clients with these times."""
+def speeds_of(batch_s, transfer_s, goal=1, kept=1, whole=16, fixed=0.0):
     alike = (np.full(len(batch_s), value) for value in (goal, kept, whole, fixed))
-    return beat_length(np.array(batch_s), np.array(transfer_s), *alike, k, halvings, **more)
+    return BeatSpeeds(np.array(batch_s), np.array(transfer_s), *alike)
+
+
+def length(batch_s, transfer_s, k, halvings=3, **alike):
+    """The beat of clients with these times."""
+    return beat_length(speeds_of(batch_s, transfer_s, **alike), k, halvings)
 
 
 def test_clients_of_like_speed_get_a_beat_that_all_of_them_fit():
@@ -341,8 +353,9 @@ def test_beats_are_cut_down_to_the_most_work_while_nobody_misses_them_for_it(spe
     def work(beat_s):
         return np.mean(np.maximum(beat_s - transfer_s, 0.0) / (goal * batch_s))
 
-    usual = length(batch_s, transfer_s, k, goal)
-    found = length(batch_s, transfer_s, k, goal, most_work=most)
+    clients = speeds_of(batch_s, transfer_s, goal)
+    usual = beat_length(clients, k, 3)
+    found = cut_beat(usual, clients, 3, most, 24)
     enough = transfer_s + goal / 8 * batch_s
     least = max(enough[enough <= usual * (1 + 1e-9)])
     least = max(least, max(enough[enough <= 24 * usual * (1 + 1e-9)]) / 24)

@@ -48,6 +48,21 @@ class BeatClients:
     going_on: np.ndarray
 
 
+@dataclass(frozen=True, slots=True)
+class BeatSpeeds:
+    """Clients by whose speeds the length of a beat is chosen, an entry each.
+
+    transfer_s: seconds to get the model and to send it; the others are as in BeatClients.
+    """
+
+    batch_s: np.ndarray
+    transfer_s: np.ndarray
+    goals: np.ndarray
+    kept: np.ndarray
+    whole: np.ndarray
+    fixed: np.ndarray
+
+
 def fit_to_beats(
     model: ModelProfile,
     clients: BeatClients,
@@ -138,50 +153,58 @@ def _cut(cut: PartialWork | None, due: float, epoch: int) -> BeatWork | None:
     return None if cut is None else BeatWork(due, cut.batches or epoch, cut.depth)
 
 
-def beat_length(
-    batch_s: np.ndarray,
-    transfer_s: np.ndarray,
-    goals: np.ndarray,
-    kept: np.ndarray,
-    whole: np.ndarray,
-    fixed: np.ndarray,
-    k: int,
-    halvings: int,
-    longest: float = 2.0,
-    most_work: float = math.inf,
-    most: int = 24,
-) -> float:
+def beat_length(clients: BeatSpeeds, k: int, halvings: int, longest: float = 2.0) -> float:
     """Seconds from beat to beat: the k-th fastest client's time for its goal, or another one's.
 
     Who just misses a beat does half of what it could, and waits. So of the times of the k-th fastest
     and those behind it, up to `longest` times as long, the one is taken with which clients are at work
     the largest part of the time; a longer one counts less, by its root, since the model steps less
-    often. It is cut down to the time in which clients do `most_work` goals each, on average over them,
-    but not so short that a client which could send an update within one uncut beat, or within `most` of
-    them, no longer can.
-
-    transfer_s: seconds to get the model and to send it; the others are as in BeatClients.
+    often.
     """
-    needed = np.sort(transfer_s + goals * batch_s)[min(k, len(batch_s)) - 1 :]
+    batch_s, transfer_s, kept = clients.batch_s, clients.transfer_s, clients.kept
+    needed = np.sort(transfer_s + clients.goals * batch_s)[min(k, len(batch_s)) - 1 :]
     needed = needed[needed <= longest * needed[0]]
     tried = needed[np.linspace(0, len(needed) - 1, min(len(needed), MOST_TRIED)).astype(int)][:, None]
-    fixed = np.minimum(fixed, 0.99)
-    part = np.maximum(goals / kept * 0.5**halvings, 1 / whole)
-    fewer = np.maximum(goals * 0.5**halvings, 1.0)
-    least = np.minimum(kept * (fixed + (1 - fixed) * part), fewer)
-    least_s = transfer_s + least * batch_s
-    filled_s = np.ceil(least_s / tried * (1 - TOLERANCE)) * tried
+    fixed, part = np.minimum(clients.fixed, 0.99), _smallest_part(clients, halvings)
+    filled_s = np.ceil(_least_time(clients, halvings) / tried * (1 - TOLERANCE)) * tried
     room = (filled_s - transfer_s) / batch_s + TOLERANCE
     share = (room / kept - fixed) / (1 - fixed)
     halved = kept * (fixed + (1 - fixed) * _halves(share))
     done = np.where((room < kept) & (share >= part * (1 - TOLERANCE)), halved, np.floor(room))
     at_work = ((transfer_s + done * batch_s) / filled_s).mean(1)
-    found = float(tried[np.argmax(at_work / np.sqrt(tried[:, 0])), 0])
-    shorter = _time_for(most_work * len(goals), transfer_s, goals * batch_s)
-    for beats in (1, most):
-        able = least_s <= beats * found * (1 + TOLERANCE)
+    return float(tried[np.argmax(at_work / np.sqrt(tried[:, 0])), 0])
+
+
+def cut_beat(
+    beat_s: float, clients: BeatSpeeds, halvings: int, updates: float, most_beats: int
+) -> float:
+    """Seconds of a beat that is cut down to the time for `updates` goals a client on average.
+
+    It is not so short that a client which could send an update within one uncut beat, or within
+    `most_beats` of them, no longer can.
+    """
+    goal_s = clients.goals * clients.batch_s
+    shorter = _time_for(updates * len(goal_s), clients.transfer_s, goal_s)
+    least_s = _least_time(clients, halvings)
+    for beats in (1, most_beats):
+        able = least_s <= beats * beat_s * (1 + TOLERANCE)
         shorter = max(shorter, float(np.max(least_s, initial=0.0, where=able)) / beats)
-    return min(found, shorter)
+    return min(beat_s, shorter)
+
+
+def _least_time(clients: BeatSpeeds, halvings: int) -> np.ndarray:
+    """Seconds in which each client can get the model, do the least that is enough, and send it."""
+    fixed = np.minimum(clients.fixed, 0.99)
+    fewer = np.maximum(clients.goals * 0.5**halvings, 1.0)
+    least = np.minimum(clients.kept * (fixed + (1 - fixed) * _smallest_part(clients, halvings)), fewer)
+    found: np.ndarray = clients.transfer_s + least * clients.batch_s
+    return found
+
+
+def _smallest_part(clients: BeatSpeeds, halvings: int) -> np.ndarray:
+    """The smallest part of each client's batches that is enough: a sample of each at least."""
+    found: np.ndarray = np.maximum(clients.goals / clients.kept * 0.5**halvings, 1 / clients.whole)
+    return found
 
 
 def _time_for(work: float, transfer_s: np.ndarray, goal_s: np.ndarray) -> float:

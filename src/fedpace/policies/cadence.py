@@ -43,7 +43,14 @@ from fedpace.core.commands import (
 from fedpace.core.errors import Checked, ConfigError, Count, Natural, NonNegative, Positive
 from fedpace.core.events import Arrived, Failed, Joined, Profiled, Rates, Started, Timer
 from fedpace.core.policy import Commands, Context, Policy
-from fedpace.planning.beats import BeatClients, BeatWork, beat_length, fit_to_beats
+from fedpace.planning.beats import (
+    BeatClients,
+    BeatSpeeds,
+    BeatWork,
+    beat_length,
+    cut_beat,
+    fit_to_beats,
+)
 from fedpace.planning.fastest import FastestClients
 from fedpace.policies.shared.checks import resolve
 from fedpace.policies.shared.link_cost import LinkCost
@@ -53,9 +60,10 @@ BEAT = "beat"
 MEET = "profiles are due"
 BEATS = "beats"
 """The model that beats move under an adaptive optimiser."""
-MORE_HALVINGS, MOST_WORK = 3, 2.0
-"""Where few clients are at work over such links: more halvings, and the usual updates a client, on
-average, for which a beat has time at most (decision 71)."""
+MORE_HALVINGS = 3
+"""Extra halvings where few clients are at work over nearly free links (decision 71)."""
+UPDATES_A_BEAT = 2.0
+"""Usual updates a client that a beat has time for there at most, on average over clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +212,12 @@ class Cadence(Policy[CadenceSettings]):
         """Seconds from one beat to the next, by the speeds of these clients."""
         rates = [self._rates[client] for client in clients]
         transfer_s = np.array([one.down_s + one.up_s for one in rates])
-        self._links.learn(transfer_s, np.array([one.batch_s for one in rates]))
-        self._beat_s = beat_length(
-            **self._speeds(clients),
-            transfer_s=transfer_s,
-            k=self._k,
-            halvings=self._halvings,
-            longest=self.settings.longest,
-            most_work=MOST_WORK if self._cuts_beats else math.inf,
-            most=self.settings.most,
-        )
+        speeds = BeatSpeeds(**self._speeds(clients), transfer_s=transfer_s)
+        self._links.learn(transfer_s, speeds.batch_s)
+        most, halvings = self.settings.most, self._halvings
+        self._beat_s = beat_length(speeds, self._k, halvings, self.settings.longest)
+        if self._cuts_beats:
+            self._beat_s = cut_beat(self._beat_s, speeds, halvings, UPDATES_A_BEAT, most)
         return self._beat_s * (1 + self.context.slack)
 
     @property
@@ -227,7 +231,7 @@ class Cadence(Policy[CadenceSettings]):
         return halvings + MORE_HALVINGS if halvings and self._cuts_beats else halvings
 
     def _speeds(self, clients: list[int]) -> dict[str, np.ndarray]:
-        """What beats and the work for them are planned by, as in BeatClients."""
+        """What beats and the work for them are planned by, as in BeatClients and BeatSpeeds."""
         rates = [self._rates[client] for client in clients]
         return {
             "batch_s": np.array([one.batch_s for one in rates]),
@@ -392,6 +396,5 @@ class Cadence(Policy[CadenceSettings]):
         )
         beat_s, slack = self._beat_s or 0.0, self.context.slack
         due = self._next_at + np.arange(self.settings.most) * beat_s * (1 + slack) - slack * beat_s
-        fewer = self.settings.cut == "batches"
-        patient = self._links.slow
+        fewer, patient = self.settings.cut == "batches", self._links.slow
         return fit_to_beats(self.context.model, them, at, due, self._halvings, fewer, patient)

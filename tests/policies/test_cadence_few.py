@@ -61,6 +61,17 @@ def test_a_beat_is_not_so_short_that_a_client_on_time_would_miss_it(stage):
     assert beat_at(commands) == pytest.approx(1 / 20)
 
 
+def test_slow_clients_do_a_64th_of_a_batch_at_least(stage):
+    """In 4 ms both would do two updates each, but a 64th of the second's batch takes 1 / 64 s."""
+    on = stage(Cadence, clients=2, k=2, batches=1, batch_size=128)
+    on.profile(0.0, 0, Rates(0.001, 2, 0.0, 0.0, 0.0))
+    commands = on.profile(0.0, 1, Rates(1.0, 2, 0.0, 0.0, 0.0))
+    assert beat_at(commands) == pytest.approx(1 / 64)
+    on.arrive(0.015, 1, rates=Rates(1.0, 2, 0.0, 0.0, 0.0), steps=1)
+    work = works(beat(on))[1]
+    assert (work.batch_size, work.steps) == (2, 1)
+
+
 @pytest.mark.parametrize(("most", "beat_s"), [(24, 3.2 / 24), (4, 3.2 / 4), (2, 12 / (104 + 1 / 64))])
 def test_a_beat_is_not_so_short_that_a_client_would_miss_all_that_it_may_take(stage, most, beat_s):
     """A sample of the last one's takes 3.2 s: it makes the fourth beat of a second, not the second."""

@@ -92,8 +92,9 @@ def test_many_clients_of_whom_few_have_answered_have_beats_as_many_have(stage):
 
 
 def test_no_halving_stays_none(stage):
-    """Nor is anybody's batch smaller among few clients: the slow ones take several beats."""
-    on, _ = uneven(stage, halvings=0)
-    on.arrive(0.09, 1, rates=Rates(1.0, 10, 0.0, 0.0, 0.0), steps=1)
+    """Nor are beats cut down among few clients: the slow ones could not follow with smaller parts."""
+    on, commands = uneven(stage, halvings=0)
+    assert beat_at(commands) == pytest.approx(1.0)
+    on.arrive(0.99, 1, rates=Rates(1.0, 10, 0.0, 0.0, 0.0), steps=1)
     work = works(beat(on))[1]
-    assert work.batch_size == 20
+    assert (work.batch_size, work.steps) == (20, 1)

@@ -83,8 +83,9 @@ class CadenceSettings(Checked):
     ] = 3
     few: Annotated[
         Natural,
-        "with so many clients at work at most, and nearly free links, work is halved three times more, "
-        "and beats are cut to two usual updates a client on average; 0: never",
+        "with an `n` (default: the fleet, whoever is online) of so many at most, and nearly free links, "
+        "work is halved three times more, and beats are cut to two usual updates a client on average; "
+        "needs `halvings`; 0: never",
     ] = 20
     most: Annotated[Count, "most beats of one update; who needs more trains a part"] = 24
     power: Annotated[
@@ -223,12 +224,11 @@ class Cadence(Policy[CadenceSettings]):
     @property
     def _cuts_beats(self) -> bool:
         """Beats are cut down, and work is halved more often (decision 71)."""
-        return self._links.free and self._n <= self.settings.few
+        return self.settings.halvings > 0 and self._links.free and self._n <= self.settings.few
 
     @property
     def _halvings(self) -> int:
-        halvings = self.settings.halvings
-        return halvings + MORE_HALVINGS if halvings and self._cuts_beats else halvings
+        return self.settings.halvings + MORE_HALVINGS * self._cuts_beats
 
     def _speeds(self, clients: list[int]) -> dict[str, np.ndarray]:
         """What beats and the work for them are planned by, as in BeatClients and BeatSpeeds."""

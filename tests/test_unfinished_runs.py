@@ -14,34 +14,47 @@ from tests.test_paper_tables import tools
 __all__ = ["tools"]  # a fixture
 
 
-def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path, monkeypatch, small):
+@pytest.fixture
+def half_done(tmp_path, monkeypatch, small):
+    """A function that begins a run of 12 rounds in a folder, stops it at the fourth and gives both."""
     import unfinished_runs
     from unfinished_runs import UnfinishedRun
 
     from fedpace.remote.reports import RunStopped
     from fedpace.runs import stopping
     from fedpace.runs.config import load
-    from fedpace.runs.folder import RunFolder
     from fedpace.runs.progress.hooks import Hooks
-    from fedpace.runs.resume import Snapshot
-    from fedpace.runs.simulate import simulate_run
 
     monkeypatch.setattr(unfinished_runs, "NOTED_EVERY_S", 0.0)
     monkeypatch.setattr(stopping, "_ASK_EVERY_S", 0.0)
-    folder, config = tmp_path / "run", load(small | {"stop": {"rounds": 12}})
-    tested, stop = [], threading.Event()
 
-    def note(fact):
-        tested.append(fact.version)
-        if fact.version == 4:
-            stop.set()
+    def begin(folder=tmp_path / "run", rounds=12):
+        config, tested, stop = load(small | {"stop": {"rounds": rounds}}), [], threading.Event()
 
-    with pytest.raises(RunStopped):
-        UnfinishedRun(folder).carry_out(config, stop=stop, hooks=Hooks(on_evaluate=note))
-    assert 4 <= tested[-1] < 12
+        def note(fact):
+            tested.append(fact.version)
+            if fact.version == 4:
+                stop.set()
+
+        with pytest.raises(RunStopped):
+            UnfinishedRun(folder).carry_out(
+                config, "Abacus", lambda: Hooks(on_evaluate=note), stop=stop
+            )
+        assert 4 <= tested[-1] < rounds
+        return folder, config
+
+    return begin
+
+
+def test_a_run_that_is_stopped_goes_on_where_it_was(half_done):
+    from unfinished_runs import UnfinishedRun
+
+    from fedpace.runs.simulate import simulate_run
+
+    folder, config = half_done()
     rest = UnfinishedRun(folder)
     assert rest.spent_s > 0
-    assert Snapshot.find(RunFolder(folder).snapshot) is not None
+    assert lines_of_snapshot(folder) > 1
     summary = rest.carry_out(config)
     assert UnfinishedRun(folder).spent_s > rest.spent_s
     whole = simulate_run(config).summary
@@ -83,58 +96,135 @@ def test_a_run_of_another_order_does_not_go_on(tmp_path):
     assert order.unfinished(None) is None
 
 
-@pytest.mark.parametrize("failure", [KeyError, TypeError, ValueError])
-def test_a_snapshot_of_other_code_begins_anew(tmp_path, monkeypatch, small, failure):
+def test_a_run_whose_journal_differs_from_how_it_goes_now_begins_anew(half_done):
     from unfinished_runs import UnfinishedRun
 
-    from fedpace.runs.config import load
+    from fedpace.core.errors import JournalError
+    from fedpace.core.facts import Evaluated
+    from fedpace.runs.folder import RunFolder
+    from fedpace.runs.progress.hooks import Hooks
+    from fedpace.runs.simulate import simulate_run
 
-    began = []
+    folder, config = half_done()
+    journal = RunFolder(folder).part
+    lines = journal.read_text().splitlines(keepends=True)
+    altered = next(number for number, line in enumerate(lines) if '"event":"arrived"' in line)
+    lines[altered] = lines[altered].replace('"at":', '"at":1')
+    journal.write_text("".join(lines))
+    with pytest.raises(JournalError, match="the run does not go as it went"):
+        simulate_run(config, out=folder, resume=True)
+    told = []
 
-    def go_on(run, config, **given):
-        began.append(run.folder.exists())
-        if run.folder.exists():
-            raise failure("a part that snapshots did not have")
-        return "it is over"
+    def hooks():
+        told.append([])
+        return Hooks(on_evaluate=told[-1].append)
 
-    monkeypatch.setattr(UnfinishedRun, "_go_on", go_on)
-    (tmp_path / "run").mkdir()
-    assert UnfinishedRun(tmp_path / "run").carry_out(load(small)) == "it is over"
-    assert began == [True, False]
+    found, whole = UnfinishedRun(folder), simulate_run(config)
+    summary = found.carry_out(config, "CPU", hooks)
+    assert (summary.end_s, summary.values) == (whole.summary.end_s, whole.summary.values)
+    assert (found.spent_s, found.machines) == (0, ["CPU"])
+    assert told[-1] == [one for one in whole.journal if isinstance(one, Evaluated)]
 
 
-def test_a_run_that_went_on_and_fails_by_itself_is_not_begun_anew(tmp_path, monkeypatch, small):
+@pytest.mark.parametrize("failure", [KeyError("weights"), RuntimeError("shapes differ")])
+def test_a_run_whose_snapshot_does_not_load_begins_anew(half_done, monkeypatch, failure):
     from unfinished_runs import UnfinishedRun
 
+    from fedpace.learn.server.model_server import ModelServer
+    from fedpace.runs.simulate import simulate_run
+
+    folder, config = half_done()
+    loaded = []
+
+    def load(models, state):
+        loaded.append(state)
+        raise failure
+
+    monkeypatch.setattr(ModelServer, "load", load)
+    summary = UnfinishedRun(folder).carry_out(config, "", ending_at_8)
+    assert len(loaded) == 1
+    assert summary.finished == "stopped by a hook: enough"
+    assert summary.values == simulate_run(config, hooks=ending_at_8()).summary.values
+
+
+def ending_at_8():
+    from fedpace import StopRun
+    from fedpace.runs.progress.hooks import Hooks
+
+    def end(fact):
+        if fact.version >= 8:
+            raise StopRun("enough")
+
+    return Hooks(on_evaluate=end)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_run_is_begun_anew_once_and_only_where_there_was_one(tmp_path, monkeypatch, small, begun):
+    import unfinished_runs
+
+    from fedpace.core.errors import JournalError
     from fedpace.runs.config import load
 
-    began = []
+    tried = []
 
-    def go_on(run, config, **given):
-        began.append(run.folder.exists())
-        run._note(None)
-        raise KeyError("a client that the policy does not know")
+    def fail(config, **given):
+        tried.append(given["out"].exists())
+        raise JournalError("the disk gives other lines than it was given")
 
-    monkeypatch.setattr(UnfinishedRun, "_go_on", go_on)
-    (tmp_path / "run").mkdir()
-    with pytest.raises(KeyError, match="does not know"):
-        UnfinishedRun(tmp_path / "run").carry_out(load(small))
-    assert began == [True]
+    monkeypatch.setattr(unfinished_runs, "simulate_run", fail)
+    monkeypatch.setattr(
+        unfinished_runs, "rmtree", lambda *_, **__: None
+    )  # what cannot be deleted stays
+    if begun:
+        (tmp_path / "run").mkdir()
+    with pytest.raises(JournalError, match="other lines"):
+        unfinished_runs.UnfinishedRun(tmp_path / "run").carry_out(load(small))
+    assert tried == ([True, True] if begun else [False])
 
 
-def test_a_machine_that_fails_costs_no_run(tmp_path, monkeypatch, small):
+def test_a_run_that_went_on_and_fails_by_itself_goes_on_when_it_is_mended(half_done, monkeypatch):
     from unfinished_runs import UnfinishedRun
 
-    from fedpace.runs.config import load
+    from fedpace.core.errors import PolicyError
+    from fedpace.policies.timelyfl import TimelyFL
+    from fedpace.runs.simulate import simulate_run
 
-    def go_on(run, config, **given):
-        raise OSError(28, "No space left on device")
+    folder, config = half_done()
+    there, handle = lines_of_snapshot(folder), TimelyFL.handle
 
-    monkeypatch.setattr(UnfinishedRun, "_go_on", go_on)
-    (tmp_path / "run").mkdir()
-    with pytest.raises(OSError, match="No space left"):
-        UnfinishedRun(tmp_path / "run").carry_out(load(small))
-    assert (tmp_path / "run").exists()
+    def fail(policy, event):
+        if policy.version == 8:
+            raise KeyError("a client that the policy does not know")
+        return handle(policy, event)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(TimelyFL, "handle", fail)
+        with pytest.raises(PolicyError, match="does not know"):
+            UnfinishedRun(folder).carry_out(config)
+    assert lines_of_snapshot(folder) == there
+    rest = UnfinishedRun(folder)
+    assert rest.machines == ["Abacus"]
+    assert rest.carry_out(config).values == simulate_run(config).summary.values
+
+
+def test_a_full_disk_costs_no_run(half_done, monkeypatch):
+    from unfinished_runs import UnfinishedRun
+
+    from fedpace.core.journal import Journal, UnwrittenJournal
+    from fedpace.runs.simulate import simulate_run
+
+    folder, config = half_done()
+    there = lines_of_snapshot(folder)
+
+    def full(journal):
+        raise UnwrittenJournal("the journal cannot be written: No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Journal, "_write_out", full)
+        with pytest.raises(UnwrittenJournal):
+            UnfinishedRun(folder).carry_out(config)
+    assert lines_of_snapshot(folder) == there
+    assert UnfinishedRun(folder).carry_out(config).values == simulate_run(config).summary.values
 
 
 def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_when_it_is_over(
@@ -143,8 +233,6 @@ def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_
     from run_workers import RunOrder, RunWorkers
 
     from fedpace.runs.config import load
-    from fedpace.runs.folder import RunFolder
-    from fedpace.runs.resume import Snapshot
     from fedpace.runs.simulate import simulate_run
 
     order = RunOrder("timelyfl", 0, small | {"stop": {"rounds": ROUNDS}})
@@ -155,7 +243,7 @@ def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_
         workers.begin(order, None)
         wait_for(lambda: rounds_in(folder) > 3)
         os.kill(process.pid, signal.SIGINT)  # as Ctrl-C of a terminal, which all of them get
-    assert Snapshot.find(RunFolder(folder).snapshot) is not None
+    assert lines_of_snapshot(folder) > 1
     assert rounds_in(folder) < ROUNDS
     (folder / "parts.txt").write_text("900.0\nNVIDIA H200\n")
     with RunWorkers(1, "cpu", rounds_of, tmp_path) as workers:
@@ -180,6 +268,14 @@ def rounds_in(folder):
 
     journal = RunFolder(folder).part
     return journal.read_text().count('"evaluated"') if journal.exists() else 0
+
+
+def lines_of_snapshot(folder):
+    """Lines of the journal that led to the snapshot of a run."""
+    from fedpace.runs.folder import RunFolder
+    from fedpace.runs.resume import Snapshot
+
+    return Snapshot.find(RunFolder(folder).snapshot).lines
 
 
 def wait_for(is_so, within_s=60):

@@ -215,14 +215,14 @@ def _work(
             continue  # the limit of a run that has just ended
         _, number, order, limit = message
         try:
-            hooks = Hooks(on_evaluate=_Race(parent, number, order, limit).test) if order.race else None
-            config = configs.load(order.config)
-            given: Settings = {"device": device, "room": room, "tasks": tasks, "hooks": hooks}
+            race, config = _Race(parent, number, order, limit), configs.load(order.config)
+            given: Settings = {"device": device, "room": room, "tasks": tasks}
             unfinished = order.unfinished(under_way)
             if unfinished is None:
-                found = extract(simulate_run(config, **given).summary) | {"machine": machine}
+                summary = simulate_run(config, hooks=race.hooks(), **given).summary
+                found = extract(summary) | {"machine": machine}
             else:
-                found = extract(unfinished.carry_out(config, machine, **given))
+                found = extract(unfinished.carry_out(config, machine, race.hooks, **given))
                 found |= {"spent_s": unfinished.spent_s, "machine": BOTH.join(unfinished.machines)}
         except StoppedBySignal:  # its folder has where it stands
             return
@@ -262,6 +262,11 @@ class _Race:
     order: RunOrder
     limit: float | None
     arrived: bool = False
+
+    def hooks(self) -> Hooks | None:
+        """Hooks of a run that tells its tests from the first one on; None: it is in no race."""
+        self.arrived = False
+        return Hooks(on_evaluate=self.test) if self.order.race else None
 
     def test(self, fact: Evaluated) -> None:
         while self.parent.poll():

@@ -5,6 +5,7 @@ those of runs that are not wanted any more stay.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
@@ -15,17 +16,22 @@ from fedpace.core.host import write_whole
 from fedpace.core.run import Standing
 from fedpace.report.summary import Summary
 from fedpace.runs.config import Config
+from fedpace.runs.progress.hooks import Hooks
 from fedpace.runs.simulate import simulate_run
 
 SNAPSHOT_EVERY_S = 120.0
-UNREADABLE = (JournalError, LookupError, TypeError, ValueError, AttributeError)
-"""What a snapshot of other code, or a broken one, ends in; a full disk is none of these."""
 NOTED_EVERY_S = 5.0
 
 
 @dataclass
 class UnfinishedRun:
-    """A run in a folder. spent_s: seconds of its earlier parts, machines: theirs, as far as noted."""
+    """A run in a folder.
+
+    spent_s: seconds of its earlier parts, as far as noted. Of a part that was killed they include what
+    was done after its last snapshot, SNAPSHOT_EVERY_S at most, and was lost: processes have spent it,
+    and samples a second look slower by it. A part that a signal ends has a snapshot of its end.
+    machines: those of the earlier parts, and of this one.
+    """
 
     folder: Path
     spent_s: float = field(init=False)
@@ -40,22 +46,35 @@ class UnfinishedRun:
         except (OSError, ValueError):
             self._forget()
 
-    def carry_out(self, config: Config, machine: str = "", **given: Any) -> Summary:
-        """Begin the run, or go on with it if its code and files are still good for that."""
+    def carry_out(
+        self,
+        config: Config,
+        machine: str = "",
+        hooks: Callable[[], Hooks | None] = lambda: None,
+        **given: Any,
+    ) -> Summary:
+        """Go on with the run, or begin it: also where its code or its files are no good to go on.
+
+        hooks: makes those of a run, which hear it from its beginning, be it gone on with or begun anew.
+        """
+        begun = self.folder.exists()
+        self._add(machine)
+        try:
+            return self._go_on(config, hooks=hooks(), **given)
+        except JournalError as error:
+            if not begun or isinstance(error, OSError):  # a full disk is no fault of what is there
+                raise
+        self.delete()
+        self._forget()
+        self._add(machine)
+        return self._go_on(config, hooks=hooks(), **given)
+
+    def _add(self, machine: str) -> None:
         if machine and machine not in self.machines:
             self.machines.append(machine)
-        begun = self.folder.exists()
-        try:
-            return self._go_on(config, **given)
-        except UNREADABLE:
-            if not begun or self._noted is not None:
-                raise  # it has gone on, and failed by itself
-            self.delete()
-            self._forget()
-            return self.carry_out(config, machine, **given)
 
     def _forget(self) -> None:
-        self.spent_s, self.machines = 0.0, []
+        self.spent_s, self.machines, self._noted = 0.0, [], None
 
     def _go_on(self, config: Config, **given: Any) -> Summary:
         result = simulate_run(

@@ -1,4 +1,4 @@
-"""Tests of a model on a CPU: by the batches that they are made of there over batches of 500.
+"""Speed of evaluation on a CPU: batches of the default size against batches of 500.
 
 Dense models are tested by batches of 500 anyway, and are not here.
 
@@ -25,7 +25,7 @@ TESTED = (
 
 
 def ratios(build: Any, samples: int) -> list[float]:
-    """Seconds of a test by large batches over those by its own, turn by turn."""
+    """Speed of a test by batches of the default size over that by batches of 500, turn by turn."""
     from fedpace.learn.server.evaluate import Evaluator
     from fedpace.learn.settings import TrainSettings
     from fedpace.learn.train.trainer import Trainer

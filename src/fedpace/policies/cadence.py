@@ -83,7 +83,7 @@ class CadenceSettings(Checked):
     ] = 3
     few: Annotated[
         Natural,
-        "with an `n` (default: the fleet, whoever is online) of so many at most, and nearly free links, "
+        "with an `n` of so many at most (default: the fleet, whoever is online) and nearly free links, "
         "work is halved three times more, and beats are cut to two usual updates a client on average; "
         "needs `halvings`; 0: never",
     ] = 20

@@ -1,4 +1,4 @@
-"""What a fleet's links cost beside its training: whether they are slow, or nearly free."""
+"""Links of a fleet as slow or nearly free, by what they cost beside its training."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,17 @@ import numpy as np
 
 SLOW, QUICK = 2.0, 1.0
 """Batches that the median client could train in the time of its transfers: links are slow when it is
-above the first, until it is below the second (decisions 69 and 70)."""
+above SLOW, until it is below QUICK (decisions 69 and 70)."""
 FREE, COSTLY = 0.1, 0.2
-"""The same number: links are nearly free when it is below the first, until it is above the second
-(decision 71)."""
+"""Batches that the median client could train in the time of its transfers: links are nearly free when
+it is below FREE, until it is above COSTLY (decision 71)."""
 
 
 @dataclass(slots=True)
 class LinkCost:
-    """Tells slow links and nearly free ones by the median client; what they were they stay at first.
+    """Classifies links as slow or nearly free by the median client, with hysteresis.
 
-    Between its two thresholds a median that wavers from beat to beat would change the rules as often.
+    With one threshold a median that wavers about it would change a policy's rules from beat to beat.
     """
 
     slow: bool = False

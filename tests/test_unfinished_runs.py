@@ -3,13 +3,13 @@
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 from multiprocessing import active_children
 
 import pytest
 
 from tests.test_paper_tables import tools
+from tests.waiting import wait_for
 
 __all__ = ["tools"]  # a fixture
 
@@ -241,7 +241,7 @@ def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_
     with RunWorkers(1, "cpu", rounds_of, tmp_path) as workers:
         (process,) = {*active_children()} - {*before}
         workers.begin(order, None)
-        wait_for(lambda: rounds_in(folder) > 3)
+        wait_for(lambda: rounds_in(folder) > 3, "the run does not begin")
         os.kill(process.pid, signal.SIGINT)  # as Ctrl-C of a terminal, which all of them get
     assert lines_of_snapshot(folder) > 1
     assert rounds_in(folder) < ROUNDS
@@ -276,13 +276,6 @@ def lines_of_snapshot(folder):
     from fedpace.runs.resume import Snapshot
 
     return Snapshot.find(RunFolder(folder).snapshot).lines
-
-
-def wait_for(is_so, within_s=60):
-    until = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def rounds_of(summary):

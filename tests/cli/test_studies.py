@@ -12,6 +12,7 @@ import torch
 from fedpace.runs.simulate import simulate
 from tests.cli.command import Begun, fedpace, succeeded
 from tests.sim.test_resume import assert_same
+from tests.waiting import LONG_S, wait_for
 
 FAILING = """
 import os, signal
@@ -64,15 +65,9 @@ def begin(folder):
         one.end()
 
 
-def wait_until(there, within_s=120):
-    deadline = time.monotonic() + within_s
-    while not there():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def wait_for(paths):
-    wait_until(lambda: all(path.exists() for path in paths))
+def wait_for_files(process, *paths):
+    there, why = lambda: all(path.exists() for path in paths), f"there is not all of {paths}"
+    wait_for(there, why, lambda: process.said, 2 * LONG_S)
     time.sleep(0.2)
 
 
@@ -84,7 +79,7 @@ def rounds_of(folder):
 def test_ctrl_c_before_the_first_snapshot_loses_nothing(folder, begin):
     arguments = ("run", "config.toml", *LONG, "--snapshot-every", "100000")
     process = begin(*arguments, "--out", "long")
-    wait_for([folder / "long/journal.jsonl.part"])
+    wait_for_files(process, folder / "long/journal.jsonl.part")
     os.killpg(process.pid, signal.SIGINT)
     assert process.ended() == 130
     errors = process.said
@@ -114,9 +109,9 @@ def sleep_in_round_2():
 
 def test_a_second_signal_ends_it_at_once(folder, begin):
     process = begin(call=sleep_in_round_2)
-    wait_for([folder / "there"])
+    wait_for_files(process, folder / "there")
     process.send_signal(signal.SIGINT)
-    wait_until(lambda: "once more to end at once" in process.said)
+    wait_for(lambda: "once more to end at once" in process.said, "it does not hear the signal")
     assert process.returncode is None
     process.send_signal(signal.SIGINT)
     assert process.ended() == 130
@@ -130,7 +125,7 @@ def test_a_stopped_comparison_saves_every_run_under_way_and_goes_on(folder, begi
     arguments = ("compare", "config.toml", "--seeds", "1", "--jobs", "2", "--out", "all", *both)
     process = begin(*arguments, *LONG)
     runs = [folder / "all" / label / "seed-0" for label in ("timelyfl", "sync")]
-    wait_for([run / "journal.jsonl.part" for run in runs])
+    wait_for_files(process, *(run / "journal.jsonl.part" for run in runs))
     os.killpg(process.pid, signal.SIGTERM)
     assert process.ended() == 143, process.said
     errors = process.said

@@ -8,36 +8,18 @@ import os
 import resource
 import signal
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
+from tests.waiting import LONG_S, wait_for
 
-T = TypeVar("T")
 FINISHED, STOPPED, CRASHED = 0, 3, 1
-LONG_S = 60.0
-"""How long something is waited for that takes a moment, on a machine that has other things to do."""
-
 QUICK = {"beat_s": 0.2, "silent_s": 20.0, "return_s": 20.0, "resume_s": 40.0}
 """For tests in which nobody leaves: a slow machine is no reason to be taken for gone."""
-
-
-def wait_for(
-    what: Callable[[], T], why: str, logs: Callable[[], str] = lambda: "", within_s: float = LONG_S
-) -> T:
-    """What it gives as soon as that is something; an AssertionError where it takes too long."""
-    end = time.monotonic() + within_s
-    while True:
-        found = what()
-        if found:
-            return found
-        assert time.monotonic() < end, f"waited {within_s:g} s in vain: {why}\n{logs()}"
-        time.sleep(0.01)
 
 
 class Nursery:

@@ -19,7 +19,8 @@ from fedpace.core.facts import Fact, Finished
 from fedpace.core.journal import JOURNAL, Header, part_path, read, replay
 from fedpace.runs import config as configs
 from fedpace.runs import plugins
-from tests.net.children import FINISHED, LONG_S, STOPPED, Child, Nursery, T, wait_for
+from tests.net.children import FINISHED, STOPPED, Child, Nursery
+from tests.waiting import LONG_S, T, wait_for
 
 
 class Federation:

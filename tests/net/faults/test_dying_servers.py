@@ -25,11 +25,12 @@ from fedpace.remote.spool import Spool
 from fedpace.remote.updates import ReceivedUpdates
 from fedpace.remote.world import RemoteWorld
 from fedpace.runs.resume import RetracedJournal, count_lines, retrace
-from tests.net.children import FINISHED, LONG_S, QUICK
+from tests.net.children import FINISHED, QUICK
 from tests.net.faults.common import HALF, ON, SOON, WIDE, arrived, begun, same, training, weights
 from tests.net.federation import Federation, check_once, free_port, policy_of
 from tests.net.toy_client import Toy
 from tests.net.toy_task import SAMPLES, task
+from tests.waiting import LONG_S
 
 
 def test_a_killed_server_goes_on_and_ends_with_the_model_of_an_undisturbed_run(build):

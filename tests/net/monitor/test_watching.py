@@ -19,9 +19,9 @@ from fedpace.net.keys.gate import ClientKeys, Gate
 from fedpace.net.monitor import snapshot
 from fedpace.runs.federation import ask_status, give_order
 from tests.cli.command import fedpace, succeeded
-from tests.net.children import wait_for
 from tests.net.federation import free_port
 from tests.net.rig import Sleeper, serving, settings
+from tests.waiting import wait_for
 
 pytest.importorskip("prometheus_client", reason="metrics need prometheus_client, of the extra net")
 

@@ -84,10 +84,22 @@ def test_who_is_left_out_is_said_first(counted: ClientWeights) -> None:
     assert partly.to_dict()["left_out"] == {"clients": 1, "of": 4, "data_share": 0.5}
     said = bias_sentences("timelyfl", partly)
     assert said[0] == "timelyfl has used nothing of 1 of 4 clients, which have 50% of the data"
-    assert mean_bias([partly, whole, Bias()]).left_out == LeftOut(0.5, 4, 0.25)  # one came to nothing
     assert mean_bias([whole, whole]).left_out is None
-    (first, *_) = bias_sentences("timelyfl", mean_bias([partly, whole]))
-    assert first == "timelyfl has used nothing of 0.5 of 4 clients, which have 25% of the data"
+
+
+def test_means_of_clients_left_out_are_of_as_many_as_have_data_on_average(
+    counted: ClientWeights,
+) -> None:
+    """One of four in one run, none of three in another; by another seed's partition, that is."""
+    whole = bias_of(counted, SECONDS)
+    for message in joins(10, 30, 60, 100, 0):
+        counted.write(message)
+    partly = bias_of(counted, SECONDS)
+    for runs in ([partly, whole], [whole, Bias(), partly]):  # one came to nothing
+        assert mean_bias(runs).left_out == LeftOut(0.5, 3.5, 0.25)
+        assert mean_bias(runs).with_data == 3.5
+    (first, *_) = bias_sentences("timelyfl", mean_bias([whole, partly]))
+    assert first == "timelyfl has used nothing of 0.5 of 3.5 clients, which have 25% of the data"
 
 
 def test_sentences_say_who_is_counted_too_little(counted: ClientWeights) -> None:

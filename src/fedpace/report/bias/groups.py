@@ -59,11 +59,12 @@ class GroupBias:
 class LeftOut:
     """Clients of whose data nothing went into the model.
 
-    of: all that have data; data_share: the part of it that is theirs. Over several runs they are means.
+    of: all that have data; data_share: the part of it that is theirs. Over several runs all three are
+    means, also over runs in which everybody counts.
     """
 
     clients: float
-    of: int
+    of: float
     data_share: float
 
 
@@ -74,13 +75,15 @@ class Bias:
     by_speed: the slow, the middle and the fast third, and those whose speed is not known; none where
     all are alike. by_class: none where labels are not known. moved: part of the weight that would have
     to go to other clients for all to count by their data, in [0, 1); None where nothing was aggregated,
-    and then there are no groups either. left_out: None where everybody counts.
+    and then there are no groups either. left_out: None where everybody counts. with_data: clients that
+    have data.
     """
 
     by_speed: tuple[GroupBias, ...] = ()
     by_class: tuple[GroupBias, ...] = ()
     moved: float | None = None
     left_out: LeftOut | None = None
+    with_data: float = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -143,35 +146,47 @@ def bias_of(
             for place, name in enumerate(names)
         ]
     moved = float(np.abs(given - data).sum() / 2)
-    left_out = _left_out(data, given)
-    return Bias(tuple(by_speed), tuple(by_class), moved if moved > ROUNDING else 0.0, left_out)
+    return Bias(
+        tuple(by_speed),
+        tuple(by_class),
+        moved if moved > ROUNDING else 0.0,
+        _left_out(data, given),
+        int((data > 0).sum()),
+    )
 
 
 def mean_bias(runs: Sequence[Bias]) -> Bias:
-    """The mean over runs, group by group; a group holds the classes that it holds in all of them."""
-    moved = [one.moved for one in runs if one.moved is not None]
+    """The mean over runs that aggregated something; a group holds the classes that it does in all."""
+    runs = [one for one in runs if one.moved is not None]
+    if not runs:
+        return Bias()
     return Bias(
         _mean_groups([one.by_speed for one in runs]),
         _mean_groups([one.by_class for one in runs]),
-        fmean(moved) if moved else None,
-        _mean_left_out([one.left_out for one in runs if one.moved is not None]),
+        fmean(one.moved for one in runs if one.moved is not None),
+        _mean_left_out(runs),
+        fmean(one.with_data for one in runs),
     )
 
 
 def _left_out(data: np.ndarray, given: np.ndarray) -> LeftOut | None:
-    """Who has data and no weight. data, given: shares of the data and of the weight, by client."""
+    """Clients that have data but no weight in the model.
+
+    data, given: shares of the data and of the weight, by client.
+    """
     unheard = (data > 0) & (given == 0)
     if not unheard.any():
         return None
     return LeftOut(int(unheard.sum()), int((data > 0).sum()), float(data[unheard].sum()))
 
 
-def _mean_left_out(runs: Sequence[LeftOut | None]) -> LeftOut | None:
-    known = [one for one in runs if one is not None]
+def _mean_left_out(runs: Sequence[Bias]) -> LeftOut | None:
+    known = [one.left_out for one in runs if one.left_out is not None]
     if not known:
         return None
     clients, share = sum(one.clients for one in known), sum(one.data_share for one in known)
-    return LeftOut(clients / len(runs), known[0].of, share / len(runs))
+    of = fmean(one.with_data for one in runs)
+    return LeftOut(clients / len(runs), of, share / len(runs))
 
 
 def _mean_groups(runs: Sequence[Sequence[GroupBias]]) -> tuple[GroupBias, ...]:

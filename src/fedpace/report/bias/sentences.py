@@ -59,8 +59,8 @@ def say_classes(names: Sequence[str]) -> str:
 
 def _say_left_out(policy: str, found: LeftOut) -> str:
     share = f"{100 * found.data_share:.0f}% of the data"
-    clients = f"{found.clients:.1f}".removesuffix(".0")
-    return f"{policy} has used nothing of {clients} of {found.of} clients, which have {share}"
+    clients, of = (f"{number:.1f}".removesuffix(".0") for number in (found.clients, found.of))
+    return f"{policy} has used nothing of {clients} of {of} clients, which have {share}"
 
 
 def _say_group(policy: str, group: GroupBias) -> str:

@@ -19,9 +19,9 @@ def test_a_table_begins_with_the_longest_of_its_runs_or_with_its_shortest_cells(
     begun, folders = [], []
 
     class Workers(FailingWorkers):
-        def __init__(self, count, device, extract, unfinished=None):
+        def __init__(self, count, device, extract, runs_folder=None):
             super().__init__(count, device, extract)
-            folders.append(unfinished)
+            folders.append(runs_folder)
 
         def begin(self, order, limit):
             begun.append((order.key, order.seed))

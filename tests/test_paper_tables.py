@@ -194,7 +194,7 @@ def test_runs_of_an_earlier_revision_neither_stay_nor_set_the_pace(tmp_path):
 class FailingWorkers:
     """Workers whose runs all fail."""
 
-    def __init__(self, count, device, extract, unfinished=None):
+    def __init__(self, count, device, extract, runs_folder=None):
         self.free, self.under_way = 2, []
 
     def __enter__(self):

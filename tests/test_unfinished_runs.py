@@ -90,10 +90,10 @@ def test_a_run_of_another_order_does_not_go_on(tmp_path):
         {"config": {"clients": 5}},
         {"settings": {"k": 2}},
     )
-    folders = {replace(order, **change).unfinished(tmp_path).folder for change in ({}, *others)}
+    folders = {replace(order, **change).open_run(tmp_path).folder for change in ({}, *others)}
     assert len(folders) == 6
-    assert order.unfinished(tmp_path).folder in folders
-    assert order.unfinished(None) is None
+    assert order.open_run(tmp_path).folder in folders
+    assert order.open_run(None) is None
 
 
 def test_a_run_whose_journal_differs_from_how_it_goes_now_begins_anew(half_done):
@@ -236,7 +236,7 @@ def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_
     from fedpace.runs.simulate import simulate_run
 
     order = RunOrder("timelyfl", 0, small | {"stop": {"rounds": ROUNDS}})
-    folder = order.unfinished(tmp_path).folder
+    folder = order.open_run(tmp_path).folder
     before = active_children()
     with RunWorkers(1, "cpu", rounds_of, tmp_path) as workers:
         (process,) = {*active_children()} - {*before}

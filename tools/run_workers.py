@@ -33,8 +33,8 @@ from fedpace.runs.simulate import simulate_run
 from fedpace.runs.stopping import StoppedBySignal
 
 Settings = dict[str, Any]
-BOTH = " and "
-"""Between the machines of a run that went on elsewhere."""
+MACHINE_SEPARATOR = " and "
+"""Stands between the machines of a run that went on elsewhere."""
 Extract = Callable[[Summary], Settings]
 """What is kept of a run; a function at module level."""
 
@@ -61,13 +61,13 @@ class RunOrder:
     metric: str | None = None
     revision: int = 0
 
-    def unfinished(self, under_way: Path | None) -> UnfinishedRun | None:
-        """The folder in which this run is kept while it is under way; None: it is not kept."""
-        if under_way is None:
+    def open_run(self, runs_folder: Path | None) -> UnfinishedRun | None:
+        """What there is of this run in a folder of runs; None without one: it is not kept."""
+        if runs_folder is None:
             return None
         known = {"key": self.key, "seed": self.seed, "revision": self.revision, "config": self.config}
         known["settings"] = self.settings
-        return UnfinishedRun(under_way / sum_of(known))
+        return UnfinishedRun(runs_folder / sum_of(known))
 
 
 @dataclass
@@ -85,13 +85,13 @@ class RunWorker:
 class RunWorkers:
     """Processes for runs; inside `with`. A process that dies takes one run along, and is replaced.
 
-    unfinished: a folder for what there is of the runs under way; None: killed ones are lost.
+    runs_folder: for what there is of the runs under way; None: killed ones are lost.
     """
 
     count: int
     device: str
     extract: Extract
-    unfinished: Path | None = None
+    runs_folder: Path | None = None
     _workers: list[RunWorker] = field(default_factory=list)
     _number: int = 0
 
@@ -107,9 +107,9 @@ class RunWorkers:
                 worker.connection.send(None)
             elif worker.process.is_alive():
                 worker.process.terminate()  # all at once: those in folders save where they are
-        until = time.monotonic() + (5 if self.unfinished is None else 20)
+        until = time.monotonic() + (5 if self.runs_folder is None else 20)
         for worker in self._workers:
-            if worker.order is None or self.unfinished is not None:
+            if worker.order is None or self.runs_folder is not None:
                 worker.process.join(max(until - time.monotonic(), 0))
             _end(worker)
         self._sharing.__exit__(None, None, None)
@@ -150,14 +150,14 @@ class RunWorkers:
                 worker.process.join(5)
                 found = {"error": f"its process ended with {worker.process.exitcode}"}
             worker.order = None
-            unfinished = order.unfinished(self.unfinished)
+            run = order.open_run(self.runs_folder)
             if "error" in found:  # a GPU's context may be broken for good, and with it all that follow
                 _end(worker)
                 self._workers[self._workers.index(worker)] = self._start()
             spent += found.pop("spent_s", 0.0)
             yield order, found | {"seconds": round(spent, 1)}
-            if unfinished is not None and "error" not in found:
-                unfinished.delete()  # its result has been kept meanwhile
+            if run is not None and "error" not in found:
+                run.delete()  # its result has been kept meanwhile
 
     def _start(self) -> RunWorker:
         spawn = get_context("spawn")
@@ -165,7 +165,7 @@ class RunWorkers:
         env = dict(self._share.env)
         if self.device == "cpu" and self.count > 1:
             env["OMP_NUM_THREADS"] = "1"  # each has a core; read when torch is imported
-        given = (there, env, self._share.room, self.device, self.extract, self.unfinished)
+        given = (there, env, self._share.room, self.device, self.extract, self.runs_folder)
         process = spawn.Process(target=_work, args=given, daemon=True)
         process.start()
         there.close()
@@ -197,7 +197,7 @@ def _work(
     room: int | None,
     device: str,
     extract: Extract,
-    under_way: Path | None,
+    runs_folder: Path | None,
 ) -> None:
     os.environ.update(env)
     end_with_parent()
@@ -217,13 +217,13 @@ def _work(
         try:
             race, config = _Race(parent, number, order, limit), configs.load(order.config)
             given: Settings = {"device": device, "room": room, "tasks": tasks}
-            unfinished = order.unfinished(under_way)
-            if unfinished is None:
+            run = order.open_run(runs_folder)
+            if run is None:
                 summary = simulate_run(config, hooks=race.hooks(), **given).summary
                 found = extract(summary) | {"machine": machine}
             else:
-                found = extract(unfinished.carry_out(config, machine, race.hooks, **given))
-                found |= {"spent_s": unfinished.spent_s, "machine": BOTH.join(unfinished.machines)}
+                found = extract(run.carry_out(config, machine, race.hooks, **given))
+                found |= {"spent_s": run.spent_s, "machine": MACHINE_SEPARATOR.join(run.machines)}
         except StoppedBySignal:  # its folder has where it stands
             return
         except Exception as error:  # kept with the results, so that the other runs go on

@@ -91,25 +91,25 @@ class Study:
         minutes: float,
         within: float = 1e9,
         expected: Expected | None = None,
-        unfinished: Path | None = None,
+        runs_folder: Path | None = None,
     ) -> None:
         """Run what is wanted and not there, in its order, and save after each.
 
         wanted: is asked again after each run, since what is wanted next may depend on what came out.
         minutes: no run begins after so many; within: minutes after which those under way are killed;
-        expected: changes the order as `in_turn` does; unfinished: a folder for what there is of runs
-        that are killed; they go on from there, so that none is too long to begin.
+        expected: changes the order as `in_turn` does; runs_folder: for what there is of runs that
+        are killed; they go on from there, so that none is too long to begin.
         """
         began, failed, count = time.monotonic(), set[tuple[str, int]](), 0
         if next(self.missing(wanted()), None) is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with RunWorkers(jobs, device, extract, unfinished) as workers:
+        with RunWorkers(jobs, device, extract, runs_folder) as workers:
             while True:
                 spent = (time.monotonic() - began) / 60
                 busy = {(order.key, order.seed) for order in workers.under_way} | failed
                 if spent < min(minutes, within) and workers.free:
-                    left_s = (within - spent) * 60 if unfinished is None else math.inf
+                    left_s = (within - spent) * 60 if runs_folder is None else math.inf
                     for order in self.missing(in_turn(wanted(), expected or {}, left_s)):
                         if (order.key, order.seed) not in busy:
                             workers.begin(order, self.limit(order))

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean, mean
 
-from run_workers import BOTH, LEFT, RunOrder, Settings
+from run_workers import LEFT, MACHINE_SEPARATOR, RunOrder, Settings
 
 from fedpace import ConfigError, simulate
 from fedpace.core.errors import NothingHappened
@@ -116,7 +116,7 @@ def samples_a_second(known: Sequence[Settings], runs: Runs, device: str) -> floa
 
 def _kinds(run: Settings) -> set[bool]:
     """Of the machines that a run was on, if they were CPUs."""
-    return {one.startswith("CPU") for one in run.get("machine", "CPU").split(BOTH)}
+    return {one.startswith("CPU") for one in run.get("machine", "CPU").split(MACHINE_SEPARATOR)}
 
 
 def write_expected(path: Path, table: PaperTable, seconds: Expected) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median, stdev
 
-from run_workers import BOTH
+from run_workers import MACHINE_SEPARATOR
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
 from fedpace.report.units import time_unit
@@ -251,7 +251,7 @@ def about(table: PaperTable, runs: Runs) -> str:
     samples, seconds = sum(run["samples"] for run in made), sum(run["seconds"] for run in made)
     precisions = ", ".join(sorted({run["precision"] for run in made}))
     machines = "; ".join(
-        sorted({one for run in made for one in run.get("machine", "").split(BOTH) if one})
+        sorted({one for run in made for one in run.get("machine", "").split(MACHINE_SEPARATOR) if one})
     )
     chosen = any(len(scene.cells) > len(table.policies) for scene in table.scenes)
     seeds = ", ".join(map(str, table.choose_seeds))

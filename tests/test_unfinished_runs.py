@@ -259,6 +259,35 @@ def test_a_run_that_is_stopped_with_all_others_goes_on_with_them_and_is_deleted_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_whose_process_is_killed_stays_and_goes_on_in_another(tmp_path, small, half_done):
+    from run_workers import RunOrder, RunWorkers
+
+    from fedpace.runs.simulate import simulate_run
+
+    order = RunOrder("timelyfl", 0, small | {"stop": {"rounds": ROUNDS}})
+    folder, config = half_done(order.open_run(tmp_path).folder, ROUNDS)
+    there, rounds, before = lines_of_snapshot(folder), rounds_in(folder), active_children()
+    with RunWorkers(1, "cpu", rounds_of, tmp_path) as workers:
+        (process,) = {*active_children()} - {*before}
+        workers.begin(order, None)
+        wait_for(lambda: rounds_in(folder) > rounds + 2, "the run does not go on")
+        process.kill()
+        ((_, result),) = workers.ended(60)
+        assert result["error"] == "its process ended with -9"
+        assert lines_of_snapshot(folder) == there
+    (folder / "parts.txt").write_text("900.0\nAbacus\n")
+    with RunWorkers(1, "cpu", rounds_of, tmp_path) as workers:
+        workers.begin(order, None)
+        ended = workers.ended(60)
+        _, result = next(ended)
+        assert folder.exists()  # its result is kept only now
+        assert next(ended, None) is None
+    assert not folder.exists()
+    assert result["values"] == list(simulate_run(config).summary.values)
+    assert 900 < result["seconds"] < 1000
+    assert result["machine"].startswith("Abacus and CPU")
+
+
 ROUNDS = 150
 """More than a run gets to before it is seen to have begun."""
 

@@ -45,6 +45,10 @@ def test_a_table_begins_with_the_longest_of_its_runs_or_with_its_shortest_cells(
     with pytest.raises(SystemExit, match="the first 4 runs have all failed"):
         main([*command, "--shortest"])
     assert begun == [("timelyfl", 0), ("timelyfl", 1), ("fedbuff", 0), ("fedbuff", 1)]
+    begun.clear()
+    with pytest.raises(SystemExit, match="the first 4 runs have all failed"):
+        main([*command, "--shortest", "--within", "1"])
+    assert begun == [("timelyfl", 0), ("timelyfl", 1), ("fedbuff", 1), ("fedbuff", 0)]
     with pytest.raises(SystemExit):
         main([*command[:2], "--shortest"])
     assert "--shortest goes by what --expected names" in capsys.readouterr().err
@@ -60,6 +64,30 @@ def test_the_longest_runs_go_first_and_those_that_would_be_killed_last():
     found = [order.key for order in in_turn(orders, expected, 60.0)]
     assert found == ["unknown", "long", "short", "hopeless", "endless"]
     assert in_turn(orders, {}, 60.0) == orders
+
+
+def test_the_cells_that_take_least_go_first_but_none_of_their_runs_that_would_be_killed():
+    from run_workers import RunOrder
+
+    from runs import in_turn
+
+    seconds = {"long": (50.0, 40.0), "short": (5.0, 70.0), "shorter": (6.0, 6.0), "half known": (30.0,)}
+    expected = {(key, seed): one for key, some in seconds.items() for seed, one in enumerate(some)}
+    orders = [RunOrder(key, seed, {}) for key in (*seconds, "unknown") for seed in (0, 1)]
+    found = [(order.key, order.seed) for order in in_turn(orders, expected, 60.0, shortest=True)]
+    assert found == [
+        ("unknown", 0),
+        ("unknown", 1),
+        ("shorter", 0),
+        ("shorter", 1),
+        ("half known", 0),
+        ("half known", 1),
+        ("short", 0),
+        ("long", 0),
+        ("long", 1),
+        ("short", 1),
+    ]
+    assert in_turn(orders, {}, 60.0, shortest=True) == orders
 
 
 def test_a_run_is_expected_to_take_as_long_as_its_fleet_trains(tmp_path, capsys):

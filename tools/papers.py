@@ -29,7 +29,7 @@ from paper_tables.table import PaperTable, read_table
 
 from fedpace.core.errors import FedpaceError
 from fedpace.runs.config import toml_value
-from runs import Study, parser, shortest_cells
+from runs import Study, parser
 
 
 def main(given_arguments: list[str] | None = None) -> None:
@@ -78,8 +78,7 @@ def main(given_arguments: list[str] | None = None) -> None:
         expected = read_expected(given.expected, table)
 
     def wanted() -> Any:
-        found = orders(table, study.runs, policies, seeds, places)
-        return shortest_cells(found, expected) if given.shortest and expected else found
+        return orders(table, study.runs, policies, seeds, places)
 
     if given.dry_run:
         from paper_tables.estimate import estimate
@@ -113,9 +112,15 @@ def main(given_arguments: list[str] | None = None) -> None:
         jobs = jobs_at_once(given.jobs, given.device, 1000)
         extract = partial(entry_of, metric=table.config.compare.metric)
         limits = given.minutes, given.within
-        longest_first = None if given.shortest else expected
         study.carry_out_wanted(
-            wanted, extract, jobs, given.device, *limits, longest_first, given.unfinished
+            wanted,
+            extract,
+            jobs,
+            given.device,
+            *limits,
+            expected=expected,
+            runs_folder=given.unfinished,
+            shortest=given.shortest,
         )
         print("\n".join([*progress(table, study.runs, policies, seeds, places), ""]))
     from paper_tables.show import show

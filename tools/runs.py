@@ -92,13 +92,14 @@ class Study:
         within: float = 1e9,
         expected: Expected | None = None,
         runs_folder: Path | None = None,
+        shortest: bool = False,
     ) -> None:
         """Run what is wanted and not there, in its order, and save after each.
 
         wanted: is asked again after each run, since what is wanted next may depend on what came out.
         minutes: no run begins after so many; within: minutes after which those under way are killed;
-        expected: changes the order as `in_turn` does; runs_folder: for what there is of runs that
-        are killed; they go on from there, so that none is too long to begin.
+        expected, shortest: change the order as `in_turn` does; runs_folder: for what there is of runs
+        that are killed; they go on from there, so that none is too long to begin.
         """
         began, failed, count = time.monotonic(), set[tuple[str, int]](), 0
         if next(self.missing(wanted()), None) is None:
@@ -110,7 +111,7 @@ class Study:
                 busy = {(order.key, order.seed) for order in workers.under_way} | failed
                 if spent < min(minutes, within) and workers.free:
                     left_s = (within - spent) * 60 if runs_folder is None else math.inf
-                    for order in self.missing(in_turn(wanted(), expected or {}, left_s)):
+                    for order in self.missing(in_turn(wanted(), expected or {}, left_s, shortest)):
                         if (order.key, order.seed) not in busy:
                             workers.begin(order, self.limit(order))
                             busy.add((order.key, order.seed))
@@ -186,27 +187,27 @@ class Study:
                     yield f"{key}, seed {seed}: {run['error']}"
 
 
-def in_turn(orders: Iterable[RunOrder], expected: Expected, left_s: float) -> list[RunOrder]:
+def in_turn(
+    orders: Iterable[RunOrder], expected: Expected, left_s: float, shortest: bool = False
+) -> list[RunOrder]:
     """Runs that nothing is expected of, then the longest first, and last those that take too long.
 
-    Of these the shortest goes first: some end sooner than expected.
+    shortest: in place of the longest those of the cell (key) that takes least in all. Of those that
+    take too long the shortest goes first: some end sooner than expected.
     """
-
-    def turn(order: RunOrder) -> tuple[int, float]:
-        seconds = expected.get((order.key, order.seed))
-        if seconds is None:
-            return 0, 0.0
-        return (1, -seconds) if seconds <= left_s else (2, seconds)
-
-    return sorted(orders, key=turn)
-
-
-def shortest_cells(orders: Iterable[RunOrder], expected: Expected) -> list[RunOrder]:
-    """Runs of the cell (key) that takes least in all first; those that nothing is expected of lead."""
     cells: dict[str, float] = {}
     for (key, _), seconds in expected.items():
         cells[key] = cells.get(key, 0.0) + seconds
-    return sorted(orders, key=lambda order: cells.get(order.key, 0.0))
+
+    def turn(order: RunOrder) -> tuple[int, float]:
+        seconds = expected.get((order.key, order.seed))
+        if seconds is not None and seconds > left_s:
+            return 2, seconds
+        if shortest:
+            return 1, cells.get(order.key, 0.0)
+        return (0, 0.0) if seconds is None else (1, -seconds)
+
+    return sorted(orders, key=turn)
 
 
 def accuracies(rows: Rows, runs: Runs) -> Iterator[str]:

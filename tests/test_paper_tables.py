@@ -252,6 +252,35 @@ def test_thinning_keeps_the_time_to_every_target():
         assert first[0] == first[1]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--shortest"],
+        ["--expected", "nowhere.json"],
+        ["--device", "abacus"],
+        ["--set", "policies.timelyfl.n=7"],
+    ],
+)
+def test_arguments_are_checked_before_results_change(tmp_path, wrong):
+    from papers import main
+
+    from fedpace import ConfigError
+    from runs import Study
+
+    config, results, others = (tmp_path / name for name in ("tiny.toml", "tiny.json", "others.json"))
+    config.write_text(toml_text({**TINY, "sweep": {}}))
+    for path, key in ((results, "fedbuff"), (others, "timelyfl")):
+        study = Study(path, "tiny")
+        study.runs[key] = {"0": entry(10)}
+        study.write()
+    before, command = results.read_text(), [str(config), str(results), "--merge", str(others)]
+    with pytest.raises((SystemExit, ConfigError)):
+        main([*command, "--again", "fedbuff", *wrong])
+    assert results.read_text() == before
+    main([*command, "--again", "fedbuff", "--show"])
+    assert set(Study(results, "tiny").runs) == {"timelyfl"}
+
+
 def test_a_run_that_is_behind_is_left():
     from run_workers import LEFT, RunOrder, _Race
 

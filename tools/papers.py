@@ -63,10 +63,6 @@ def main(given_arguments: list[str] | None = None) -> None:
     for label in (*policies, *(given.again.split(",") if given.again else ())):
         if label not in table.policies:
             arguments.error(f"there is no policy {label!r}; known are {', '.join(table.policies)}")
-    if given.merge:
-        print(f"{study.merge(given.merge)} runs taken from {given.merge}")
-    if given.again:
-        forget(table, study, given.again.split(","))
     seeds = len(table.seeds) if given.seeds is None else given.seeds
     places = scene_parts(given.scenes) if given.scenes else [""]
     if given.shortest and not given.expected:
@@ -76,6 +72,19 @@ def main(given_arguments: list[str] | None = None) -> None:
         from paper_tables.expected import read_expected
 
         expected = read_expected(given.expected, table)
+    told = given.dry_run or given.expect or given.figures or given.write or given.show
+    running = not told and given.seeds != 0
+    if running:
+        from fedpace.runs.comparison.compare import check_executor, jobs_at_once
+
+        table.check()
+        check_executor("processes", given.device)
+
+    # All is read and checked: what follows changes results.
+    if given.merge:
+        print(f"{study.merge(given.merge)} runs taken from {given.merge}")
+    if given.again:
+        forget(table, study, given.again.split(","))
 
     def wanted() -> Any:
         return orders(table, study.runs, policies, seeds, places)
@@ -104,11 +113,7 @@ def main(given_arguments: list[str] | None = None) -> None:
         update_page(given.write, table, study.runs, given.check)
     if given.figures or given.write:
         return
-    if not given.show and given.seeds != 0:
-        from fedpace.runs.comparison.compare import check_executor, jobs_at_once
-
-        table.check()
-        check_executor("processes", given.device)
+    if running:
         jobs = jobs_at_once(given.jobs, given.device, 1000)
         extract = partial(entry_of, metric=table.config.compare.metric)
         limits = given.minutes, given.within

@@ -8,7 +8,7 @@ from multiprocessing import active_children
 
 import pytest
 
-from tests.test_paper_tables import tools
+from tests.test_paper_tables import TINY, toml_text, tools
 from tests.waiting import wait_for
 
 __all__ = ["tools"]  # a fixture
@@ -93,7 +93,6 @@ def test_a_run_of_another_order_does_not_go_on(tmp_path):
     folders = {replace(order, **change).open_run(tmp_path).folder for change in ({}, *others)}
     assert len(folders) == 6
     assert order.open_run(tmp_path).folder in folders
-    assert order.open_run(None) is None
 
 
 def test_a_run_whose_journal_differs_from_how_it_goes_now_begins_anew(half_done):
@@ -286,6 +285,29 @@ def test_a_run_whose_process_is_killed_stays_and_goes_on_in_another(tmp_path, sm
     assert result["values"] == list(simulate_run(config).summary.values)
     assert 900 < result["seconds"] < 1000
     assert result["machine"].startswith("Abacus and CPU")
+
+
+def test_runs_under_way_of_policies_that_are_run_again_are_forgotten(tmp_path):
+    from paper_tables.table import read_table
+    from papers import main
+
+    config, results, folder = (tmp_path / name for name in ("tiny.toml", "r.json", "runs"))
+    config.write_text(toml_text(TINY))
+    table, folders = read_table(str(config)), {}
+    for policy in ("fedbuff", "timelyfl"):
+        label = table.scenes[0].cells_of(policy)[-1]
+        orders = (
+            *(table.choosing_order(table.scenes[0], label, seed) for seed in table.choose_seeds),
+            *(table.order(table.scenes[0], label, seed) for seed in table.seeds),
+        )
+        folders[policy] = {order.open_run(folder).folder for order in orders}
+        assert len(folders[policy]) == 4
+        for one in folders[policy]:
+            one.mkdir(parents=True)
+    main([str(config), str(results), "--again", "fedbuff", "--show"])
+    assert {*folder.iterdir()} == folders["fedbuff"] | folders["timelyfl"]
+    main([str(config), str(results), "--again", "fedbuff", "--show", "--unfinished", str(folder)])
+    assert {*folder.iterdir()} == folders["timelyfl"]
 
 
 ROUNDS = 150

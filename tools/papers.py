@@ -9,12 +9,12 @@ Tables are the configs of configs/papers; one can also be given as a file. Setti
 chosen by the config's grid on seeds that the table does not use, and the chosen ones run on its own
 (paper_tables/schedule.py). What RESULTS.json holds is not run again: after a stop the same command goes
 on, here or on another machine. `--dry-run` tells what is left and how much training that is; `--again`
-forgets results of some policies, after a change of their code; `--write` puts the table into a page,
-between its two markers. `--expect FILE` writes how long each run will take on `--device`, which this
-machine need not have, and `--expected FILE` begins the longest first, and none that would be killed
-while others are left; with `--shortest`, for a machine without the time for all, it begins with the
-cells that take least. With `--unfinished FOLDER` also a run that is stopped half way goes on where it
-was.
+forgets results of some policies, after a change of their code, and what `--unfinished` has of their
+runs; `--write` puts the table into a page, between its two markers. `--expect FILE` writes how long
+each run will take on `--device`, which this machine need not have, and `--expected FILE` begins the
+longest first, and none that would be killed while others are left; with `--shortest`, for a machine
+without the time for all, it begins with the cells that take least. With `--unfinished FOLDER` also a
+run that is stopped half way goes on where it was.
 """
 
 import re
@@ -25,7 +25,8 @@ from typing import Any
 
 from paper_tables.entries import entry_of
 from paper_tables.schedule import orders, progress
-from paper_tables.table import PaperTable, read_table
+from paper_tables.table import PaperTable, Scene, read_table
+from run_workers import RunOrder
 
 from fedpace.core.errors import FedpaceError
 from fedpace.runs.config import toml_value
@@ -39,7 +40,9 @@ def main(given_arguments: list[str] | None = None) -> None:
     arguments.add_argument(
         "--scenes", help="run only scenes whose names have one of these in them, a,b,c; 'a, b' is one"
     )
-    arguments.add_argument("--again", help="forget results of these labels, a,b,c")
+    arguments.add_argument(
+        "--again", help="forget results of these labels, a,b,c, and their runs in --unfinished"
+    )
     arguments.add_argument("--merge", type=Path, help="first take what another file of results has")
     arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments.add_argument("--show", action="store_true", help="run nothing, print what is there")
@@ -84,7 +87,7 @@ def main(given_arguments: list[str] | None = None) -> None:
     if given.merge:
         print(f"{study.merge(given.merge)} runs taken from {given.merge}")
     if given.again:
-        forget(table, study, given.again.split(","))
+        forget(table, study, given.again.split(","), given.unfinished)
 
     def wanted() -> Any:
         return orders(table, study.runs, policies, seeds, places)
@@ -138,14 +141,26 @@ def scene_parts(text: str) -> list[str]:
     return re.split(",(?! )", text)
 
 
-def forget(table: PaperTable, study: Study, policies: list[str]) -> None:
-    """Delete the results of some policies."""
-    keys = {
-        scene.key(label) for scene in table.scenes for one in policies for label in scene.cells_of(one)
-    }
-    for key in keys & set(study.runs):
-        del study.runs[key]
+def forget(
+    table: PaperTable, study: Study, policies: list[str], runs_folder: Path | None = None
+) -> None:
+    """Delete the results of some policies, and what a folder has of their runs under way.
+
+    Those would go on with other code than they began with, and nobody would see it.
+    """
+    for scene in table.scenes:
+        for label in (label for one in policies for label in scene.cells_of(one)):
+            study.runs.pop(scene.key(label), None)
+            if runs_folder is not None:
+                for order in orders_of(table, scene, label):
+                    order.open_run(runs_folder).delete()
     study.write()
+
+
+def orders_of(table: PaperTable, scene: Scene, label: str) -> list[RunOrder]:
+    """All runs that there may be of a setting: of the choice and of the table."""
+    tried = [table.choosing_order(scene, label, seed) for seed in table.choose_seeds]
+    return [*tried, *(table.order(scene, label, seed) for seed in table.seeds)]
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -61,10 +61,8 @@ class RunOrder:
     metric: str | None = None
     revision: int = 0
 
-    def open_run(self, runs_folder: Path | None) -> UnfinishedRun | None:
-        """What there is of this run in a folder of runs; None without one: it is not kept."""
-        if runs_folder is None:
-            return None
+    def open_run(self, runs_folder: Path) -> UnfinishedRun:
+        """What there is of this run in a folder of runs."""
         known = {"key": self.key, "seed": self.seed, "revision": self.revision, "config": self.config}
         known["settings"] = self.settings
         return UnfinishedRun(runs_folder / sum_of(known))
@@ -150,14 +148,13 @@ class RunWorkers:
                 worker.process.join(5)
                 found = {"error": f"its process ended with {worker.process.exitcode}"}
             worker.order = None
-            run = order.open_run(self.runs_folder)
             if "error" in found:  # a GPU's context may be broken for good, and with it all that follow
                 _end(worker)
                 self._workers[self._workers.index(worker)] = self._start()
             spent += found.pop("spent_s", 0.0)
             yield order, found | {"seconds": round(spent, 1)}
-            if run is not None and "error" not in found:
-                run.delete()  # its result has been kept meanwhile
+            if self.runs_folder is not None and "error" not in found:
+                order.open_run(self.runs_folder).delete()  # its result has been kept meanwhile
 
     def _start(self) -> RunWorker:
         spawn = get_context("spawn")
@@ -217,11 +214,11 @@ def _work(
         try:
             race, config = _Race(parent, number, order, limit), configs.load(order.config)
             given: Settings = {"device": device, "room": room, "tasks": tasks}
-            run = order.open_run(runs_folder)
-            if run is None:
+            if runs_folder is None:
                 summary = simulate_run(config, hooks=race.hooks(), **given).summary
                 found = extract(summary) | {"machine": machine}
             else:
+                run = order.open_run(runs_folder)
                 found = extract(run.carry_out(config, machine, race.hooks, **given))
                 found |= {"spent_s": run.spent_s, "machine": MACHINE_SEPARATOR.join(run.machines)}
         except StoppedBySignal:  # its folder has where it stands

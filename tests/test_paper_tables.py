@@ -300,6 +300,23 @@ def test_a_run_that_is_behind_is_left():
     race.test(Evaluated(900.0, 1, {"accuracy": 0.2}))
 
 
+def test_a_run_that_is_begun_anew_has_come_to_no_target_yet():
+    from run_workers import LEFT, RunOrder, _Race
+
+    from fedpace import StopRun
+    from fedpace.core.facts import Evaluated
+
+    here, _ = Pipe()
+    race = _Race(here, 4, RunOrder("a", 0, {}, race="r", targets=(0.4, 0.5)), 700.0)
+    race.test(Evaluated(500.0, 1, {"accuracy": 0.41}))
+    race.test(Evaluated(900.0, 2, {"accuracy": 0.2}))
+    assert race.hooks()
+    race.test(Evaluated(500.0, 1, {"accuracy": 0.3}))
+    with pytest.raises(StopRun, match=LEFT):
+        race.test(Evaluated(900.0, 2, {"accuracy": 0.2}))
+    assert _Race(here, 5, RunOrder("a", 0, {}), None).hooks() is None
+
+
 def test_ratios_are_paired_and_say_where_they_are_bounds():
     from paper_tables.rows import Row, ratio
 

@@ -10,6 +10,7 @@ from typing import Any
 from fedpace.core.errors import ConfigError
 from fedpace.report.sweep.choice import Criterion
 from fedpace.report.sweep.record import SweepCell, SweepRecord
+from fedpace.report.sweep.settings import SweepSettings
 from fedpace.runs import config as configs
 from fedpace.runs.comparison.compare import check_policy, labels
 from fedpace.runs.comparison.grid import flat_grid, grid_cells
@@ -125,7 +126,7 @@ def with_choice(config: Config, given: Mapping[str, Any], grid: Mapping[str, Any
         sweep = replace(sweep, at_hours=None, by=None)
     table = configs.plain(sweep) | given
     table["grid"] = {**flat_grid(sweep.grid), **flat_grid(grid)}
-    return replace(config, sweep=configs.build(configs.SweepSettings, table, "sweep"))
+    return replace(config, sweep=configs.build(SweepSettings, table, "sweep"))
 
 
 def _criterion(config: Config) -> Criterion:

@@ -7,7 +7,8 @@ are protobuf's, but for pieces of models and updates.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -90,30 +91,34 @@ def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
     """Handlers of all calls, for `aio.Server.add_generic_rpc_handlers`."""
 
     async def control(requests: AsyncIterator[bytes], context: Call) -> None:
-        caller = await servicer.admit(context)
-        await servicer.control(caller, Incoming(partial(_parse, pb.FromClient), requests), context)
+        with _cancelled_if_gone():
+            caller = await servicer.admit(context)
+            messages = Incoming(partial(_parse, pb.FromClient), requests)
+            await servicer.control(caller, messages, context)
 
     async def fetch(requests: AsyncIterator[bytes], context: Call) -> AsyncIterator[Piece]:
-        caller = await servicer.admit(context)
-        request = await read_single(pb.FetchRequest, requests, context)
-        async for piece in servicer.fetch(caller, request, context):
-            yield piece
+        with _cancelled_if_gone():
+            caller = await servicer.admit(context)
+            request = await read_single(pb.FetchRequest, requests, context)
+            async for piece in servicer.fetch(caller, request, context):
+                yield piece
 
     async def offer(requests: AsyncIterator[bytes], context: Call) -> pb.OfferReply:
-        caller = await servicer.admit(context)
-        return await servicer.offer(
-            caller, await read_single(pb.OfferRequest, requests, context), context
-        )
+        with _cancelled_if_gone():
+            caller = await servicer.admit(context)
+            request = await read_single(pb.OfferRequest, requests, context)
+            return await servicer.offer(caller, request, context)
 
     async def send(requests: AsyncIterator[bytes], context: Call) -> pb.SendReply:
-        caller = await servicer.admit(context)
-        return await servicer.send(caller, Incoming(Piece.decode, requests), context)
+        with _cancelled_if_gone():
+            caller = await servicer.admit(context)
+            return await servicer.send(caller, Incoming(Piece.decode, requests), context)
 
     async def status(requests: AsyncIterator[bytes], context: Call) -> pb.StatusReply:
-        caller = await servicer.admit(context)
-        return await servicer.status(
-            caller, await read_single(pb.StatusRequest, requests, context), context
-        )
+        with _cancelled_if_gone():
+            caller = await servicer.admit(context)
+            request = await read_single(pb.StatusRequest, requests, context)
+            return await servicer.status(caller, request, context)
 
     both, up = grpc.stream_stream_rpc_method_handler, grpc.stream_unary_rpc_method_handler
     return grpc.method_handlers_generic_handler(
@@ -126,6 +131,18 @@ def handlers(servicer: Servicer[Caller]) -> "grpc.GenericRpcHandler[Any, Any]":
             "Status": up(status, None, pb.StatusReply.SerializeToString),
         },
     )
+
+
+@contextmanager
+def _cancelled_if_gone() -> Iterator[None]:
+    """Around a handler: its call is cancelled where the peer has gone before it could be answered.
+
+    grpc does so itself where it knows already; else it logs an error of the server's, with a traceback.
+    """
+    try:
+        yield
+    except aio.InternalError as error:
+        raise asyncio.CancelledError(f"the peer has gone: {error}") from error
 
 
 async def read_single(kind: type[M], requests: AsyncIterator[bytes], context: Call) -> M:

@@ -12,6 +12,7 @@ POLICIES = ("timelyfl", "fedbuff", "cadence")
 @pytest.fixture
 def tool(monkeypatch):
     pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(ROOT / "tools")
     return runpy.run_path(str(ROOT / "tools/steps_figure.py"), run_name="tool")
 
 

@@ -12,7 +12,7 @@ LONG_S = 60.0
 def wait_for(
     what: Callable[[], T], why: str, logs: Callable[[], str] = lambda: "", within_s: float = LONG_S
 ) -> T:
-    """What it gives as soon as that is something; an AssertionError where it takes too long."""
+    """Call `what` until it gives something, and return that; AssertionError where it takes too long."""
     end = time.monotonic() + within_s
     while True:
         found = what()

@@ -17,6 +17,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from paper_tables.rows import count
 
 from fedpace import simulate
 from fedpace.core.errors import FedpaceError
@@ -88,7 +89,8 @@ def _counted(timeline: Timeline, order: np.ndarray) -> str:
     """Steps of the model in what is shown, and whose updates they are of."""
     by_client = np.bincount(timeline.tasks.client[_shown(timeline)], minlength=CLIENTS)[order]
     steps = int((timeline.rounds.end <= SHOWN_S).sum())
-    return f"{steps} steps; updates, from the fastest to the slowest: {' '.join(map(str, by_client))}"
+    updates = " ".join(map(str, by_client))
+    return f"{count(steps, 'step')}; updates, from the fastest to the slowest: {updates}"
 
 
 def _shown(timeline: Timeline) -> np.ndarray:

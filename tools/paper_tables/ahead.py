@@ -84,12 +84,9 @@ def leads_by_column(
     timed = [scene for scene in scenes if scene.criterion.by == "time"]
     for value in table.axes[table.columns] if table.columns else ():
         mine = [scene for scene in timed if scene.values[table.columns or ""] == value]
-        everywhere = (
-            [target for target in mine[0].targets if all(target in scene.targets for scene in mine)]
-            if mine
-            else []
-        )
-        for target in everywhere:
+        for target in mine[0].targets if mine else ():
+            if any(target not in scene.targets for scene in mine):
+                continue
             pooled: dict[str, Ratio] = {}
             for scene in mine:
                 ours = find_row(rows[scene.name], own)

@@ -115,7 +115,7 @@ def samples_a_second(known: Sequence[Settings], runs: Runs, device: str) -> floa
 
 
 def _kinds(run: Settings) -> set[bool]:
-    """Of the machines that a run was on, if they were CPUs."""
+    """Kinds of machine that a run was on: True for a CPU, False for a GPU."""
     return {one.startswith("CPU") for one in run.get("machine", "CPU").split(MACHINE_SEPARATOR)}
 
 

@@ -106,6 +106,28 @@ def test_the_better_half_runs_on_the_second_seed_and_the_best_on_the_tables_seed
     assert found[0].race is None
 
 
+def test_of_four_seeds_the_first_two_are_for_all_settings():
+    from paper_tables.schedule import choose
+
+    table = made(**{"sweep.choose_seeds": 4})
+    # On the first seed lr = 0.1 and 0.2 are ahead, by both 0.3 and 0.4; 0.4 loses on the third.
+    times = {1: (90, 900), 2: (90, 900), 3: (100, 100, 100, 900), 4: (100, 100, 300)}
+    runs, asked = {}, []
+    while (choice := choose(table, table.scenes[0], "timelyfl", runs)).open:
+        asked.append(choice.open)
+        for label, seed in choice.open:
+            second_target_s = times[int(label[-1])][seed - 100]
+            runs.setdefault(label, {})[str(seed)] = entry(50, second_target_s)
+    tried = [[f"{label[-1]}, {seed}" for label, seed in some] for some in asked]
+    assert tried == [
+        ["1, 100", "2, 100", "3, 100", "4, 100"],
+        ["1, 101", "2, 101", "3, 101", "4, 101"],
+        ["3, 102", "4, 102"],
+        ["3, 103"],
+    ]
+    assert choice.label == "timelyfl-lr=0.3"
+
+
 def test_a_setting_that_was_far_behind_is_out_whether_it_was_left_or_not():
     from paper_tables.schedule import orders
 

@@ -1,10 +1,11 @@
 """The order of a table's runs: settings are tried, the better half of each policy's again, then chosen.
 
-Successive halving by seeds, the same for every policy: all its settings run on the first seed of the
-choice; on each further one those that were in the better half so far; the best by all of them is the
-policy's setting, and runs on the table's seeds. A setting that on the first seed is not at the lowest
-target when another of its policy is at the highest is left there (`run_workers.RunOrder.race`), and is
-out, also where it came to its end before it could be left: the choice depends on no order of runs.
+Successive halving by seeds, the same for every policy: all its settings run on the first half of the
+choice's seeds, since one of them does not tell close ones apart; on each further one those that were in
+the better half so far; the best by all of them is the policy's setting, and runs on the table's seeds.
+A setting that on the first seed is not at the lowest target when another of its policy is at the
+highest is left there (`run_workers.RunOrder.race`), and is out, also where it came to its end before it
+could be left: the choice depends on no order of runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +93,8 @@ def choose(table: PaperTable, scene: Scene, policy: str, runs: Runs) -> Choice:
         ranked = rank_cells({label: scores[label] for label in labels}, scene.criterion, info)
         if number < len(table.choose_seeds):
             stayed = [label for label in ranked if not _is_behind(label, seen, scene.criterion)]
-            labels = stayed[: -(-len(scene.cells_of(policy)) // 2**number)]
+            halvings = max(number + 1 - -(-len(table.choose_seeds) // 2), 0)
+            labels = stayed[: -(-len(scene.cells_of(policy)) // 2**halvings)]
             if not labels:
                 return Choice(None, (), scores)
     best, _ = best_of_each(groups, dict.fromkeys(labels, policy), scene.criterion, number)

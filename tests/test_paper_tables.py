@@ -138,6 +138,33 @@ def test_a_setting_that_was_far_behind_is_out_whether_it_was_left_or_not():
         assert names(orders(table, runs, ["timelyfl"], 2)) == [("timelyfl-lr=0.1", 101)]
 
 
+def test_with_patience_only_those_far_behind_are_out():
+    from paper_tables.schedule import orders
+
+    table, key = made(**{"paper.patience": 2.0}), "timelyfl-lr=0.{}"
+    cut = {"finished": "stopped by a hook: left", "end_s": 210.0}
+    runs = kept(table, {key.format(1): {100: entry(100, 200)}, key.format(2): {100: entry(201, 390)}})
+    runs |= kept(table, {key.format(3): {100: entry(401, 402)}, key.format(4): {100: entry(**cut)}})
+    assert names(orders(table, runs, ["timelyfl"], 2)) == [("timelyfl-lr=0.4", 100)]
+    runs[key.format(4)] = {"100": entry(**cut, patience=2.0)}
+    assert names(orders(table, runs, ["timelyfl"], 2)) == [
+        ("timelyfl-lr=0.1", 101),
+        ("timelyfl-lr=0.2", 101),
+    ]
+
+
+def test_runs_are_left_at_a_multiple_of_the_first_ones_time(tmp_path):
+    from runs import Study
+
+    study, table = Study(tmp_path / "r.json", "tiny"), made(**{"paper.patience": 2.0})
+    first, other = (table.choosing_order(table.scenes[0], f"timelyfl-lr=0.{i}", 100) for i in (1, 2))
+    assert study.limit(other) is None
+    study._keep(first, entry(100, 200))
+    assert study.limit(other) == 400
+    assert study.runs["timelyfl-lr=0.1"]["100"]["patience"] == 2
+    assert table.choosing_order(table.scenes[0], "timelyfl-lr=0.1", 101).patience == 1
+
+
 def test_a_setting_that_diverges_is_not_chosen():
     from paper_tables.schedule import choose
 
@@ -357,6 +384,8 @@ def test_wrong_tables_are_refused():
         read_table("nowhere")
     with pytest.raises(ConfigError, match=r"unknown key 'paper\.titel'"):
         made(**{"paper.titel": "x"})
+    with pytest.raises(ConfigError, match=r"paper\.patience is 0\.5, .* set it to 1 or more"):
+        made(**{"paper.patience": 0.5})
     with pytest.raises(ConfigError, match=r"timelyfl-lr=0\.1: n is 7, but 6 clients"):
         made(**{"policies.timelyfl.n": 7}).check()
     with pytest.raises(ConfigError, match="it must have each of"):

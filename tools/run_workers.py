@@ -47,8 +47,9 @@ class RunOrder:
     """A run to carry out: its place in the results, and its config.
 
     settings: of its policy with all defaults, where results of other ones do not stand.
-    race: runs of one race have the same; one that has not come to the first of `targets` when another
-    came to the last is left. Targets are of `metric`, by default the task's main one, easiest first.
+    race: runs of one race have the same; one that has not come to the first of `targets` in `patience`
+    times the time in which another came to the last is left. Targets are of `metric`, by default the
+    task's main one, easiest first.
     revision: of its policy (`Policy.revision`), where results of other ones do not stand either.
     """
 
@@ -60,6 +61,7 @@ class RunOrder:
     targets: tuple[float, ...] = ()
     metric: str | None = None
     revision: int = 0
+    patience: float = 1.0
 
     def open_run(self, runs_folder: Path) -> UnfinishedRun:
         """What there is of this run in a folder of runs."""
@@ -123,14 +125,14 @@ class RunWorkers:
         return [worker.order for worker in self._workers if worker.order is not None]
 
     def begin(self, order: RunOrder, limit: float | None) -> None:
-        """Let a free one begin a run. limit: when the first of its race came to the highest target."""
+        """Let a free one begin a run. limit: when it is left, if it is at no target then."""
         worker = next(one for one in self._workers if one.order is None)
         self._number += 1
         worker.number, worker.order, worker.began = self._number, order, time.monotonic()
         worker.connection.send(("run", self._number, order, limit))
 
     def limit(self, race: str, limit: float) -> None:
-        """Tell those of a race when the first of it came to the highest target."""
+        """Tell those of a race when they are left, if they are at no target then."""
         for worker in self._workers:
             if worker.order is not None and worker.order.race == race:
                 worker.connection.send(("limit", worker.number, limit))
@@ -178,6 +180,11 @@ def _end(worker: RunWorker) -> None:
         worker.process.kill()
         worker.process.join(3)
     worker.connection.close()
+
+
+def was_left(run: Settings) -> bool:
+    """Tell if a run ended since it was too far behind in its race."""
+    return str(run.get("finished", "")).startswith(f"stopped by a hook: {LEFT}")
 
 
 def sum_of(config: Settings) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from run_workers import Extract, RunOrder, RunWorkers, Settings, sum_of
+from run_workers import Extract, RunOrder, RunWorkers, Settings, sum_of, was_left
 
 from fedpace.core.host import write_whole
 
@@ -141,7 +141,7 @@ class Study:
                 yield order
 
     def limit(self, order: RunOrder) -> float | None:
-        """When the first run of its race came to the highest target."""
+        """When it is left: its patience, times that of the first of its race to the highest target."""
         if order.race is None:
             return None
         times = [
@@ -152,7 +152,7 @@ class Study:
             and run.get("revision", 0) == order.revision
             and (time_s := reached(run, order.targets[-1])) is not None
         ]
-        return min(times, default=None)
+        return order.patience * min(times) if times else None
 
     def _keep(self, order: RunOrder, found: Settings) -> None:
         result = found | {"config": sum_of(order.config)}
@@ -160,6 +160,8 @@ class Study:
             result["settings"] = order.settings
         if order.race is not None:
             result["race"] = order.race
+            if order.patience != 1:
+                result["patience"] = order.patience
         if order.revision:
             result["revision"] = order.revision
         self.runs.setdefault(order.key, {})[str(order.seed)] = result
@@ -268,11 +270,13 @@ def stands(run: Settings | None, order: RunOrder) -> bool:
     """Tell if this is the result of that order; older files do not say what config they had.
 
     Settings of the policy that were others, defaults among them, are another run, as is another
-    revision of the policy; new ones are not.
+    revision of the policy; new ones are not. A run that was left does not stand with more patience.
     """
     if run is None or "error" in run or run.get("config") not in (None, sum_of(order.config)):
         return False
     if run.get("revision", 0) != order.revision:
+        return False
+    if was_left(run) and run.get("patience", 1.0) < order.patience:
         return False
     had = run.get("settings", {})
     return all(order.settings[name] == value for name, value in had.items() if name in order.settings)

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean, mean
 
-from run_workers import LEFT, MACHINE_SEPARATOR, RunOrder, Settings
+from run_workers import MACHINE_SEPARATOR, RunOrder, Settings, was_left
 
 from fedpace import ConfigError, simulate
 from fedpace.core.errors import NothingHappened
@@ -83,8 +83,7 @@ def _of_other_seeds(by_seed: dict[str, Settings], seed: int) -> list[Settings]:
 
 def _came_to_its_end(run: Settings) -> bool:
     """Tell if a run has trained, and was not left in a race."""
-    left = str(run.get("finished", "")).startswith(f"stopped by a hook: {LEFT}")
-    return bool(run.get("samples") and run.get("end_s")) and not left
+    return bool(run.get("samples") and run.get("end_s")) and not was_left(run)
 
 
 def expected_seconds(order: RunOrder, runs: Runs, rate: float | None, device: str) -> float:

@@ -4,8 +4,8 @@ Successive halving by seeds, the same for every policy: all its settings run on 
 choice's seeds, since one of them does not tell close ones apart; on each further one those that were in
 the better half so far; the best by all of them is the policy's setting, and runs on the table's seeds.
 A setting that on the first seed is not at the lowest target when another of its policy is at the
-highest is left there (`run_workers.RunOrder.race`), and is out, also where it came to its end before it
-could be left: the choice depends on no order of runs.
+highest, or by a multiple of that time (`patience`), is left there (`run_workers.RunOrder.race`), and is
+out, also where it came to its end before it could be left: the choice depends on no order of runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +92,11 @@ def choose(table: PaperTable, scene: Scene, policy: str, runs: Runs) -> Choice:
         scores |= {label: score_runs(groups[label], scene.criterion, info, number) for label in labels}
         ranked = rank_cells({label: scores[label] for label in labels}, scene.criterion, info)
         if number < len(table.choose_seeds):
-            stayed = [label for label in ranked if not _is_behind(label, seen, scene.criterion)]
+            stayed = [
+                label
+                for label in ranked
+                if not _is_behind(label, seen, scene.criterion, table.patience)
+            ]
             halvings = max(number + 1 - -(-len(table.choose_seeds) // 2), 0)
             labels = stayed[: -(-len(scene.cells_of(policy)) // 2**halvings)]
             if not labels:
@@ -107,14 +111,19 @@ def _entry(table: PaperTable, scene: Scene, label: str, seed: int, runs: Runs) -
     return run if stands(run, table.choosing_order(scene, label, seed)) else None
 
 
-def _is_behind(label: str, seen: Mapping[str, Sequence[Settings]], aims: Criterion) -> bool:
-    """Tell if on the first seed another was at the highest target, and this one not at the lowest."""
+def _is_behind(
+    label: str, seen: Mapping[str, Sequence[Settings]], aims: Criterion, patience: float
+) -> bool:
+    """Tell if on the first seed this was not at the lowest target when its race was lost.
+
+    It is lost at `patience` times the time in which another one came to the highest.
+    """
     if aims.by != "time":
         return False
     last = [reached(runs[0], aims.targets[-1]) for runs in seen.values()]
     firsts = [time_s for time_s in last if time_s is not None]
     own = reached(seen[label][0], aims.targets[0])
-    return bool(firsts) and (own is None or own > min(firsts))
+    return bool(firsts) and (own is None or own > patience * min(firsts))
 
 
 def progress(

@@ -7,6 +7,8 @@ The file is a fedpace config with `[compare]` and `[sweep]`, and a table `[paper
     ours = "cadence"                 policy that is set against the best of the others
     forms = ["cadence-memory"]       labels of ours in other forms, which are none of the others
     choose_share = 0.5               runs of the choice last this share of a policy's hours; default: 1
+    patience = 2.0                   in the choice, who is at no target in so many times the time in
+                                     which another setting comes to the last is out; default: 1
     to_end = true                    the table's runs go on to their hours; default: to the last target
     columns = AXIS                   scenes are columns from this axis on; default: a table for each
     ranges = AXIS                    with columns: the ranges over all scenes with each of its values
@@ -44,6 +46,7 @@ KEYS = (
     "scenes",
     "choose_in",
     "choose_share",
+    "patience",
     "to_end",
     "columns",
     "ranges",
@@ -118,7 +121,13 @@ class Scene:
         return Criterion("time", metric, targets)
 
     def order(
-        self, label: str, seed: int, targets: tuple[float, ...], race: bool = False, share: float = 1.0
+        self,
+        label: str,
+        seed: int,
+        targets: tuple[float, ...],
+        race: bool = False,
+        share: float = 1.0,
+        patience: float = 1.0,
     ) -> RunOrder:
         """A run of a setting, which ends at the highest target, or after a share of its hours."""
         config = self._expanded[0]
@@ -137,7 +146,8 @@ class Scene:
         given = rest | {"seed": seed, "policy": "it", "policies": {"it": own}}
         own_race = f"{self.key(policy)}, seed {seed}" if race else None
         aims = targets if race else ()
-        return RunOrder(self.key(label), seed, given, settings, own_race, aims, metric, revision)
+        key = self.key(label)
+        return RunOrder(key, seed, given, settings, own_race, aims, metric, revision, patience)
 
 
 @dataclass(frozen=True)
@@ -151,6 +161,7 @@ class PaperTable:
     reference: str | None = None
     ours: str | None = None
     choose_share: float = 1.0
+    patience: float = 1.0
     to_end: bool = False
     columns: str | None = None
     says: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -188,7 +199,8 @@ class PaperTable:
     def choosing_order(self, scene: Scene, label: str, seed: int) -> RunOrder:
         """A run of the choice."""
         race = seed == self.choose_seeds[0] and scene.criterion.by == "time"
-        return scene.order(label, seed, scene.criterion.targets, race, self.choose_share)
+        targets, share = scene.criterion.targets, self.choose_share
+        return scene.order(label, seed, targets, race, share, self.patience if race else 1.0)
 
     def check(self) -> None:
         """ConfigError for settings of a policy that are wrong in a scene, before anything runs."""
@@ -259,6 +271,11 @@ def table_of(name: str, table: Settings) -> PaperTable:
     for key in ("columns", "ranges"):
         if key in paper and paper[key] not in axes:
             raise ConfigError(f"paper.{key} is {paper[key]!r}, which is no axis of paper.scenes")
+    if paper.get("patience", 1.0) < 1:
+        raise ConfigError(
+            f"paper.patience is {paper['patience']}, but says how many times as long as the first "
+            "another setting may take; set it to 1 or more"
+        )
     if "ranges" in paper and "columns" not in paper:
         raise ConfigError("paper.ranges is of tables with columns; set paper.columns, too")
     policies = list(scenes[0].config.compare.policies or scenes[0].config.policies)
@@ -279,6 +296,7 @@ def table_of(name: str, table: Settings) -> PaperTable:
         paper.get("reference"),
         paper.get("ours"),
         paper.get("choose_share", 1.0),
+        paper.get("patience", 1.0),
         paper.get("to_end", False),
         paper.get("columns"),
         paper.get("says", {}),

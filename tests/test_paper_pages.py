@@ -48,32 +48,83 @@ def test_the_overview_has_every_table_with_ours_as_its_results_are():
     write_overview(ROOT / "docs/cadence.md", check=True)
 
 
-def test_an_overview_has_a_line_for_every_scene_with_the_best_of_the_others(tmp_path, monkeypatch):
+PLACES = """<!-- overview -->
+<!-- end of overview -->
+<!-- overview in means -->
+<!-- end of overview in means -->
+After.
+"""
+
+
+@pytest.fixture
+def page_of(tmp_path, monkeypatch):
+    """Makes an empty page beside the results of a table, the only one that there is."""
     from paper_tables import overview
+
+    def page(table, runs):
+        for folder in (tmp_path / "configs", tmp_path / "measured"):
+            folder.mkdir()
+        (tmp_path / "configs/tiny.toml").touch()
+        (tmp_path / "measured/tiny.json").write_text(json.dumps({"runs": kept(table, runs)}))
+        monkeypatch.setattr(overview, "FOLDER", tmp_path / "configs")
+        monkeypatch.setattr(overview, "read_table", lambda path: table)
+        return tmp_path / "page.md"
+
+    return page
+
+
+def test_an_overview_has_a_line_for_every_scene_with_the_best_of_the_others(page_of):
+    from paper_tables.overview import write_overview
 
     from fedpace import ConfigError
 
-    table, configs, page = made(**{"sweep.grid": {}}), tmp_path / "configs", tmp_path / "page.md"
-    for folder in (configs, tmp_path / "measured"):
-        folder.mkdir()
-    (configs / "tiny.toml").touch()
-    runs = kept(table, {"timelyfl": {0: entry(1, 40)}, "fedbuff": {0: entry(1, 20)}})
-    (tmp_path / "measured/tiny.json").write_text(json.dumps({"runs": runs}))
-    monkeypatch.setattr(overview, "FOLDER", configs)
-    monkeypatch.setattr(overview, "read_table", lambda path: table)
+    table = made(**{"sweep.grid": {}})
+    page = page_of(table, {"timelyfl": {0: entry(1, 40)}, "fedbuff": {0: entry(1, 20)}})
     page.write_text("# Page\n")
     with pytest.raises(ConfigError, match="has no place for it"):
-        overview.write_overview(page)
-    page.write_text("<!-- overview -->\n<!-- end of overview -->\nAfter.\n")
+        write_overview(page)
+    page.write_text(PLACES)
     with pytest.raises(ConfigError, match="differs from the tables' results"):
-        overview.write_overview(page, check=True)
-    overview.write_overview(page)
-    assert "times ahead" in page.read_text()
+        write_overview(page, check=True)
+    write_overview(page)
+    assert page.read_text().count("times ahead") == 2
     assert table.title not in page.read_text()  # it is shown nowhere
     page.write_text(page.read_text() + "<!-- table tiny -->\n<!-- end of table tiny -->\n")
-    overview.write_overview(page)
-    assert f"\n| {table.title} |  | 1 | timelyfl: 2.00 (50%) |\n" in page.read_text()
+    write_overview(page)
+    # In means it has none: models are not tested at the same times.
+    assert page.read_text().count(f"\n| {table.title} |  | 1 | timelyfl: 2.00 (50%) |\n") == 1
     assert page.read_text().endswith("After.\n<!-- table tiny -->\n<!-- end of table tiny -->\n")
+
+
+def curve(*values, every_s=10.0):
+    """A run that was tested at the beginning and so often since then."""
+    times = [every_s * test for test in range(len(values))]
+    return {**entry(end_s=times[-1]), "times": times, "values": list(values)}
+
+
+def test_means_of_tests_take_the_luck_of_single_ones_from_a_lead(page_of):
+    from paper_tables.overview import overview
+
+    table = made(**{"sweep.grid": {}, "evaluate": {"every_s": 10}})
+    lucky, even = curve(0.1, 0.55, 0.2, 0.5, 0.5, 0.5, 0.6), curve(0.1, 0.1, 0.3, 0.5, 0.5, 0.5, 0.6)
+    page = page_of(table, {"timelyfl": {0: even}, "fedbuff": {0: lucky}})
+    page.write_text("<!-- table tiny -->\n<!-- end of table tiny -->\n")
+    first_tests = list(overview(page))[-1]
+    assert first_tests == f"| {table.title} |  | 1 | timelyfl: 3.00 (50%), 1.00 (60%) |"
+    # 50% by the tests at 30, 40 and 50 s; runs end at the first one with 60%, which tells nothing.
+    assert list(overview(page, 3))[-1] == f"| {table.title} |  | 1 | timelyfl: 1.00 (50%) |"
+
+
+def test_scenes_with_thinned_curves_of_ours_have_no_means(page_of):
+    from paper_tables.entries import MOST_POINTS
+    from paper_tables.overview import overview
+
+    table = made(**{"sweep.grid": {}, "evaluate": {"every_s": 10}})
+    long = curve(*[0.1] * (MOST_POINTS - 1), 0.5)
+    page = page_of(table, {"timelyfl": {0: curve(0.1, 0.5, 0.6)}, "fedbuff": {0: long}})
+    page.write_text("<!-- table tiny -->\n<!-- end of table tiny -->\n")
+    assert "timelyfl" in list(overview(page))[-1]
+    assert list(overview(page, 3))[-1] == "|---|---|---:|---|"
 
 
 @pytest.mark.parametrize(

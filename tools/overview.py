@@ -3,7 +3,9 @@
     python tools/overview.py docs/cadence.md
     python tools/overview.py docs/cadence.md --check
 
-It runs nothing. The table stands between two markers, <!-- overview --> and <!-- end of overview -->.
+It runs nothing. The table stands between two markers, <!-- overview --> and <!-- end of overview -->,
+and the same by means of three tests in a row between <!-- overview in means --> and
+<!-- end of overview in means -->.
 """
 
 import argparse

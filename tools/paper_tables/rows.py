@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean, stdev
 
 from fedpace.core.evaluation.metric import ACCURACY, MetricInfo
-from paper_tables.entries import LEAST_KEPT, Entry, metric_of
+from paper_tables.entries import LEAST_KEPT, MOST_POINTS, Entry, metric_of
 from paper_tables.schedule import choose, stands_for
 from paper_tables.table import PaperTable, Scene
 from runs import Runs, reached
@@ -29,6 +29,15 @@ class Row:
         """Mean of a number over the seeds that have it."""
         values = [run[name] for run in self.runs.values() if run.get(name) is not None]
         return fmean(values) if values else None
+
+    @property
+    def whole(self) -> bool:
+        """Tell if the curves of all seeds have every test: longer ones are kept thinned."""
+        return all(len(run["times"]) < MOST_POINTS for run in self.runs.values())
+
+    def in_means(self, tests: int) -> "Row":
+        """The row with the mean of each test and those before it, so many in all, in its place."""
+        return replace(self, runs={seed: _in_means(run, tests) for seed, run in self.runs.items()})
 
     @property
     def left_out(self) -> float | None:
@@ -122,6 +131,12 @@ def ratio(first: Row, second: Row, target: float) -> Ratio:
         )
         values.append(over / under)
     return Ratio(tuple(values), at_least, at_most)
+
+
+def _in_means(run: Entry, tests: int) -> Entry:
+    values = run["values"]
+    means = [fmean(values[end - tests : end]) for end in range(tests, len(values) + 1)]
+    return run | {"times": run["times"][tests - 1 :], "values": means}
 
 
 def participation_gains(first: Row, second: Row) -> list[float]:

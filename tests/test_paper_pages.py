@@ -106,22 +106,24 @@ def test_means_of_tests_take_the_luck_of_single_ones_from_a_lead(page_of):
     from paper_tables.overview import overview
 
     table = made(**{"sweep.grid": {}, "evaluate": {"every_s": 10}})
-    lucky, even = curve(0.1, 0.55, 0.2, 0.5, 0.5, 0.5, 0.6), curve(0.1, 0.1, 0.3, 0.5, 0.5, 0.5, 0.6)
+    lucky = curve(0.1, 0.55, 0.2, 0.5, 0.59, 0.59, 0.62)
+    even = curve(0.1, 0.1, 0.3, 0.5, 0.59, 0.59, 0.62)
     page = page_of(table, {"timelyfl": {0: even}, "fedbuff": {0: lucky}})
     page.write_text("<!-- table tiny -->\n<!-- end of table tiny -->\n")
     first_tests = list(overview(page))[-1]
     assert first_tests == f"| {table.title} |  | 1 | timelyfl: 3.00 (50%), 1.00 (60%) |"
-    # 50% by the tests at 30, 40 and 50 s; runs end at the first one with 60%, which tells nothing.
+    # 50% by the tests at 30, 40 and 50 s; runs end at the first one with 60%: its means tell nothing.
     assert list(overview(page, 3))[-1] == f"| {table.title} |  | 1 | timelyfl: 1.00 (50%) |"
 
 
-def test_scenes_with_thinned_curves_of_ours_have_no_means(page_of):
+@pytest.mark.parametrize("thinned", ["timelyfl", "fedbuff"])
+def test_thinned_curves_of_ours_or_of_the_best_of_the_others_have_no_means(page_of, thinned):
     from paper_tables.entries import MOST_POINTS
     from paper_tables.overview import overview
 
     table = made(**{"sweep.grid": {}, "evaluate": {"every_s": 10}})
-    long = curve(*[0.1] * (MOST_POINTS - 1), 0.5)
-    page = page_of(table, {"timelyfl": {0: curve(0.1, 0.5, 0.6)}, "fedbuff": {0: long}})
+    runs = {policy: {0: curve(0.1, 0.5, 0.5, 0.5, 0.6)} for policy in table.policies}
+    page = page_of(table, runs | {thinned: {0: curve(*[0.1] * (MOST_POINTS - 3), *[0.5] * 3)}})
     page.write_text("<!-- table tiny -->\n<!-- end of table tiny -->\n")
     assert "timelyfl" in list(overview(page))[-1]
     assert list(overview(page, 3))[-1] == "|---|---|---:|---|"

@@ -67,6 +67,8 @@ class RunOrder:
         """What there is of this run in a folder of runs."""
         known = {"key": self.key, "seed": self.seed, "revision": self.revision, "config": self.config}
         known["settings"] = self.settings
+        if self.patience != 1:
+            known["patience"] = self.patience
         return UnfinishedRun(runs_folder / sum_of(known))
 
 
@@ -259,7 +261,7 @@ def _machine(device: str) -> str:
 
 @dataclass
 class _Race:
-    """Leaves a run that is behind: another has come to the highest target, it not to the lowest."""
+    """Leaves a run that is at no target by its limit, after another one has come to the last."""
 
     parent: Connection
     number: int

@@ -55,15 +55,20 @@ class Study:
     def merge(self, path: Path) -> int:
         """Take runs of the same table from another file; how many those were.
 
-        Taken is what is not there, or there of an earlier revision of its policy.
+        Taken is what is not there, or there of an earlier revision of its policy, or what was left here
+        and not in the other file, or with less patience.
         """
         count = 0
         for key, by_seed in _read(path, self._all["table"])["runs"].items():
             mine = self.runs.setdefault(key, {})
             for seed, run in by_seed.items():
                 there = mine.get(seed, {"error": ""})
-                newer = run.get("revision", 0) > there.get("revision", 0)
-                if "error" not in run and ("error" in there or newer):
+                newer = run.get("revision", 0) - there.get("revision", 0)
+                longer = was_left(there) and (
+                    not was_left(run) or run.get("patience", 1.0) > there.get("patience", 1.0)
+                )
+                wanted = "error" in there or newer > 0 or (newer == 0 and longer)
+                if "error" not in run and wanted:
                     mine[seed] = run
                     count += 1
         self.write()

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from run_workers import RunOrder
 
 from fedpace import ConfigError, simulate
+from paper_tables.schedule import settings_left
 from paper_tables.table import PaperTable
 from runs import Study
 
@@ -44,7 +45,8 @@ def estimate(
             left = [seed for key, seed in missing if key in keys]
             total += each * sum(1 if seed in table.seeds else table.choose_share for seed in left)
             tried = len(labels) > 1 and table.choosing_scene(scene) is scene
-            trials = sum(-(-len(labels) // 2**n) for n in range(len(table.choose_seeds))) * tried
+            seeds = range(len(table.choose_seeds))
+            trials = sum(settings_left(table, scene, policy, done) for done in seeds) * tried
             whole += each * (trials * table.choose_share + len(table.seeds))
             yield (
                 f"{scene.key(policy)}: {counted.rounds} rounds, {each / 1e6:.2f} M samples a run; "

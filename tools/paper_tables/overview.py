@@ -6,15 +6,15 @@ the sooner comes the first test that is there.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from fedpace.core.errors import ConfigError
 from fedpace.core.host import write_whole
-from paper_tables.ahead import Lead, leads, leads_by_column
+from paper_tables.ahead import NOBODY, Lead, leads, leads_by_column
 from paper_tables.pages import tables_in
-from paper_tables.rows import find_row, rows_of
+from paper_tables.rows import Row, rows_of
 from paper_tables.table import FOLDER, PaperTable, read_table
 from runs import Runs
 
@@ -29,8 +29,7 @@ def overview(page: Path, tests: int = 1) -> Iterator[str]:
     """The table: a line for every scene, or every value of the columns, of each table with ours in it.
 
     pairs: runs of ours and of another one on the same seed; tests: those of the mean that is to reach
-    a target. Of more than one it tells tables where all are tested at the same times, of these the
-    scenes where all tests of ours were kept, and not the last target, at whose first test runs end.
+    a target. Of more than one it tells tables where all are tested at the same times.
     """
     docs = page.parent
     yield "`python tools/overview.py docs/cadence.md`\n"
@@ -41,7 +40,7 @@ def overview(page: Path, tests: int = 1) -> Iterator[str]:
         table = read_table(path)
         if table.ours in (None, table.reference) or table.name not in shown:
             continue
-        if tests > 1 and table.config.evaluate.every_s is None:
+        if tests > 1 and any(scene.config.evaluate.every_s is None for scene in table.scenes):
             continue
         runs = json.loads((docs / "measured" / f"{table.name}.json").read_text())["runs"]
         where = shown[table.name]
@@ -56,20 +55,31 @@ def _places(table: PaperTable, runs: Runs, tests: int) -> Iterator[tuple[str, li
     """The scenes of each study, or the values of its columns."""
     for study in table.studies:
         rows = {scene.name: rows_of(table, scene, study, runs) for scene in table.scenes}
-        scenes = list(table.scenes)
         if tests > 1:
-            own = table.label_in(study, table.ours)
-            ours = {name: find_row(some, own) for name, some in rows.items()}
-            scenes = [one for one in scenes if (row := ours[one.name]) is None or row.whole]
-            rows = {name: [row.in_means(tests) for row in some] for name, some in rows.items()}
-        tell = leads if table.columns is None else leads_by_column
-        for where, some in groupby(tell(table, study, scenes, rows), lambda one: one.where):
-            found = list(some)
-            if tests > 1 and not table.to_end:
-                found.pop()
+            all_leads = _leads_in_means(table, study, rows, tests)
+        else:
+            tell = leads if table.columns is None else leads_by_column
+            all_leads = tell(table, study, table.scenes, rows)
+        for where, found in groupby(all_leads, lambda one: one.where):
             told = [one for one in found if one.over_rival.values]
             if told:
                 yield ", ".join(text for text in (study, where) if text), told
+
+
+def _leads_in_means(
+    table: PaperTable, study: str, rows: Mapping[str, Sequence[Row]], tests: int
+) -> Iterator[Lead]:
+    """Leads by means of tests, but where tests of ours or of the best of the others were not all kept.
+
+    Nor is the last target told where runs end at its first test.
+    """
+    own = table.label_in(study, table.ours)
+    for scene in table.scenes:
+        whole = {NOBODY, *(row.policy for row in rows[scene.name] if row.whole)}
+        means = {scene.name: [row.in_means(tests) for row in rows[scene.name]]}
+        found = list(leads(table, study, [scene], means))
+        told = found if table.to_end else found[:-1]
+        yield from (one for one in told if own in whole and one.rival in whole)
 
 
 def _of_rivals(found: Iterable[Lead]) -> Iterator[str]:

@@ -1,11 +1,12 @@
 """The order of a table's runs: settings are tried, the better half of each policy's again, then chosen.
 
 Successive halving by seeds, the same for every policy: all its settings run on the first half of the
-choice's seeds, since one of them does not tell close ones apart; on each further one those that were in
-the better half so far; the best by all of them is the policy's setting, and runs on the table's seeds.
-A setting that on the first seed is not at the lowest target when another of its policy is at the
-highest, or by a multiple of that time (`patience`), is left there (`run_workers.RunOrder.race`), and is
-out, also where it came to its end before it could be left: the choice depends on no order of runs.
+choice's seeds, rounded up, since one of them does not tell close ones apart; on each further one those
+that were in the better half so far; the best by all of them is the policy's setting, and runs on the
+table's seeds. A setting that on the first seed is not at the lowest target when another of its policy
+is at the highest, or by a multiple of that time (`patience`), is left there
+(`run_workers.RunOrder.race`), and is out, also where it came to its end before it could be left, be it
+that its hours were over: the choice depends on no order of runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,12 +98,17 @@ def choose(table: PaperTable, scene: Scene, policy: str, runs: Runs) -> Choice:
                 for label in ranked
                 if not _is_behind(label, seen, scene.criterion, table.patience)
             ]
-            halvings = max(number + 1 - -(-len(table.choose_seeds) // 2), 0)
-            labels = stayed[: -(-len(scene.cells_of(policy)) // 2**halvings)]
+            labels = stayed[: settings_left(table, scene, policy, number)]
             if not labels:
                 return Choice(None, (), scores)
     best, _ = best_of_each(groups, dict.fromkeys(labels, policy), scene.criterion, number)
     return Choice(best[policy], (), scores)
+
+
+def settings_left(table: PaperTable, scene: Scene, policy: str, done: int) -> int:
+    """Settings of a policy that are tried on the next seed at most, when so many are done."""
+    halvings = max(done + 1 - -(-len(table.choose_seeds) // 2), 0)
+    return -(-len(scene.cells_of(policy)) // 2**halvings)
 
 
 def _entry(table: PaperTable, scene: Scene, label: str, seed: int, runs: Runs) -> Settings | None:

@@ -7,8 +7,8 @@ The file is a fedpace config with `[compare]` and `[sweep]`, and a table `[paper
     ours = "cadence"                 policy that is set against the best of the others
     forms = ["cadence-memory"]       labels of ours in other forms, which are none of the others
     choose_share = 0.5               runs of the choice last this share of a policy's hours; default: 1
-    patience = 2.0                   in the choice, who is at no target in so many times the time in
-                                     which another setting comes to the last is out; default: 1
+    patience = 2.0                   in the choice a setting is out that is at no target in its hours,
+                                     or in so many times another one's time to the last; default: 1
     to_end = true                    the table's runs go on to their hours; default: to the last target
     columns = AXIS                   scenes are columns from this axis on; default: a table for each
     ranges = AXIS                    with columns: the ranges over all scenes with each of its values

@@ -235,6 +235,8 @@ def test_wrong_tables_are_refused():
         made(**{"paper.titel": "x"})
     with pytest.raises(ConfigError, match=r"paper\.patience is 0\.5, .* set it to 1 or more"):
         made(**{"paper.patience": 0.5})
+    with pytest.raises(ConfigError, match=r"paper\.patience is 'long', .* set it to 1 or more"):
+        made(**{"paper.patience": "long"})
     with pytest.raises(ConfigError, match=r"timelyfl-lr=0\.1: n is 7, but 6 clients"):
         made(**{"policies.timelyfl.n": 7}).check()
     with pytest.raises(ConfigError, match="it must have each of"):

@@ -271,9 +271,10 @@ def table_of(name: str, table: Settings) -> PaperTable:
     for key in ("columns", "ranges"):
         if key in paper and paper[key] not in axes:
             raise ConfigError(f"paper.{key} is {paper[key]!r}, which is no axis of paper.scenes")
-    if paper.get("patience", 1.0) < 1:
+    patience = paper.get("patience", 1.0)
+    if not isinstance(patience, int | float) or patience < 1:
         raise ConfigError(
-            f"paper.patience is {paper['patience']}, but says how many times as long as the first "
+            f"paper.patience is {patience!r}, but says how many times as long as the first "
             "another setting may take; set it to 1 or more"
         )
     if "ranges" in paper and "columns" not in paper:
@@ -296,7 +297,7 @@ def table_of(name: str, table: Settings) -> PaperTable:
         paper.get("reference"),
         paper.get("ours"),
         paper.get("choose_share", 1.0),
-        paper.get("patience", 1.0),
+        patience,
         paper.get("to_end", False),
         paper.get("columns"),
         paper.get("says", {}),

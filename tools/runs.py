@@ -62,13 +62,7 @@ class Study:
         for key, by_seed in _read(path, self._all["table"])["runs"].items():
             mine = self.runs.setdefault(key, {})
             for seed, run in by_seed.items():
-                there = mine.get(seed, {"error": ""})
-                newer = run.get("revision", 0) - there.get("revision", 0)
-                longer = was_left(there) and (
-                    not was_left(run) or run.get("patience", 1.0) > there.get("patience", 1.0)
-                )
-                wanted = "error" in there or newer > 0 or (newer == 0 and longer)
-                if "error" not in run and wanted:
+                if _precedence(run) > _precedence(mine.get(seed, {"error": ""})):
                     mine[seed] = run
                     count += 1
         self.write()
@@ -269,6 +263,14 @@ def reached(run: Settings, target: float) -> float | None:
     """Seconds to the first test that is as good as a target; None for never."""
     track, sign = zip(run.get("times", ()), run.get("values", ()), strict=True), run.get("sign", 1)
     return next((at for at, value in track if sign * value >= sign * target), None)
+
+
+def _precedence(run: Settings) -> tuple[int, bool, float]:
+    """Order of results of one run: failed, then by revision, left, with more patience, whole."""
+    if "error" in run:
+        return -1, False, 0.0
+    left = was_left(run)
+    return run.get("revision", 0), not left, run.get("patience", 1.0) if left else 0.0
 
 
 def stands(run: Settings | None, order: RunOrder) -> bool:

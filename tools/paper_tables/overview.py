@@ -19,10 +19,8 @@ from paper_tables.table import FOLDER, PaperTable, read_table
 from runs import Runs
 
 BEGIN, END = "<!-- overview{} -->", "<!-- end of overview{} -->"
-MEANS_OF = 3
-"""Tests in a row of the second form."""
-FORMS = {"": 1, " in means": MEANS_OF}
-"""What a form is called in its markers -> tests of a mean."""
+FORMS = {"": 1, " in means": 3}
+"""What a form is called in its markers -> tests in a row of a mean."""
 
 
 def overview(page: Path, tests: int = 1) -> Iterator[str]:
